@@ -1,0 +1,83 @@
+# GPUGTiff: build, run, test, bench. `make help` lists the targets.
+
+# The interpreter that has GDAL's bindings: the system's own, whatever python3 is on PATH.
+PYTHON ?= /usr/bin/python3
+VENV := .venv
+PLUGIN := target/gdalplugins/gdal_GPUGTiff.so
+export PYTHON
+# Where rustup puts cargo, for a shell that has not read its profile since.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+# Given on the command line: make run IN=… OUT=…; passed on by the environment, so that
+# spaces survive.
+export IN OUT
+# No make below us: cargo must not look for a jobserver that it was not given.
+unexport MAKEFLAGS MFLAGS
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test plugin build run test lint fmt test-rust test-headers \
+	test-python bench clean
+
+help: ## list the targets
+	@echo 'make run                        build, convert a sample raster, compare with GTiff'
+	@echo 'make run IN=a.tif OUT=b.tif     the same with a file of yours'
+	@echo 'make bench ARGS=--quick         a short benchmark (benches/bench.py --help)'
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 32
+
+setup: ## install what the build needs and is missing (apt-get), check rustc
+	@tools/setup.sh
+
+setup-test: setup ## the same for the tests: rustfmt, clippy, .venv
+	@tools/setup-test.sh $(VENV)
+
+# cargo decides what is stale. The copy is renamed into place: a process that has the old
+# plugin loaded keeps it.
+build: setup
+	cargo build --release
+	@mkdir -p $(dir $(PLUGIN))
+	@cmp -s target/release/libgpugtiff.so $(PLUGIN) || { \
+		cp target/release/libgpugtiff.so $(PLUGIN).new && mv -f $(PLUGIN).new $(PLUGIN); }
+
+plugin: build ## build the plugin and print the line that lets GDAL find it
+	@echo "$(PLUGIN) is ready. To let every GDAL program find it:"
+	@printf 'export GDAL_DRIVER_PATH=%q\n' "$$(tools/plugin-path.sh)"
+
+run: build ## convert a raster through GPUGTiff (IN=a.tif OUT=b.tif) and compare
+	@GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(PYTHON) tools/run.py "$${IN-}" "$${OUT-}"
+
+test: lint test-rust test-headers test-python ## set up and run every test
+
+lint: setup-test ## rustfmt, clippy and rustdoc, warnings denied
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --document-private-items
+
+fmt: setup-test ## format the Rust sources
+	cargo fmt
+
+# In release mode: the dependencies (two C libraries among them) are compiled once for the
+# plugin and the tests, and the tests run the code that is shipped.
+test-rust: setup-test ## cargo test
+	cargo test --release
+
+test-headers: setup ## compile the shim against the headers of GDAL 3.6, 3.10 and 3.13
+	tests/headers.sh
+
+test-python: build setup-test ## pytest with the built plugin (PYTEST_ARGS='-k name')
+	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(VENV)/bin/python -m pytest \
+		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
+		tests/python $(PYTEST_ARGS)
+
+bench: build ## measure against GTiff, write docs/benchmarks (ARGS='--quick')
+	@if [ -e examples/limit.rs ]; then cargo build --release --example limit; fi
+	@mkdir -p target/bench
+	gcc -O2 -Wall -Wextra -o target/bench/read benches/read.c \
+		$$(pkg-config --cflags --libs gdal)
+	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(PYTHON) benches/bench.py $(ARGS)
+
+clean: ## remove everything built, the .venv too
+	rm -rf target $(VENV)

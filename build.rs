@@ -1,0 +1,34 @@
+//! Compiles the C++ shim against the GDAL that gdal-sys links.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-changed=src/shim");
+    println!("cargo:rerun-if-env-changed=GDAL_CFLAGS");
+    let flags = std::env::var("GDAL_CFLAGS").unwrap_or_else(|_| gdal_cflags());
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++17").warnings(true).extra_warnings(true);
+    build.flag("-Woverloaded-virtual").flag("-fvisibility=hidden");
+    for flag in flags.split_whitespace() {
+        // GDAL's own headers are not ours to warn about.
+        match flag.strip_prefix("-I") {
+            Some(dir) => build.flag("-isystem").flag(dir),
+            None => build.flag(flag),
+        };
+    }
+    build.files(["driver.cpp", "dataset.cpp", "band.cpp"].map(|f| format!("src/shim/{f}")));
+    build.compile("gpugtiff_shim");
+}
+
+fn gdal_cflags() -> String {
+    let tools: [(&str, &[&str]); 2] =
+        [("gdal-config", &["--cflags"]), ("pkg-config", &["--cflags", "gdal"])];
+    for (tool, arguments) in tools {
+        if let Ok(output) = Command::new(tool).args(arguments).output() {
+            if output.status.success() {
+                return String::from_utf8_lossy(&output.stdout).into_owned();
+            }
+        }
+    }
+    panic!("GDAL's headers were not found: install libgdal-dev, or set GDAL_CFLAGS");
+}

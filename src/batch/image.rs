@@ -1,0 +1,223 @@
+//! One TIFF directory as the batching layer sees it: a grid of tiles of one kind,
+//! and for each tile the bytes that hold it.
+//!
+//! Made only for what the engines decode; everything else is refused here, with
+//! the reason that users see in the counters.
+
+use std::sync::Arc;
+
+use super::plan::{Grid, Tile};
+use crate::engine::{Codec, Predictor, Sample, TileJob, TileSpec};
+use crate::error::{Error, Result};
+use crate::io::ByteSource;
+use crate::tiff::header::{ByteOrder, Header};
+use crate::tiff::ifd::Ifd;
+use crate::tiff::layout::{Layout, Planar};
+use crate::tiff::striles::Striles;
+
+/// An uncompressed image in one strip is read in slices of about this size.
+const SLICE_BYTES: u64 = 256 << 10;
+
+/// What GDAL says of the directory; the file must agree.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected {
+    /// Raster width.
+    pub width: u32,
+    /// Raster height.
+    pub height: u32,
+    /// Bands.
+    pub bands: u32,
+    /// Bytes of GDAL's sample.
+    pub sample_bytes: u8,
+    /// For a 1-bit mask: what a set bit becomes.
+    pub bit: Option<u8>,
+    /// Block width.
+    pub block_width: u32,
+    /// Block height.
+    pub block_height: u32,
+}
+
+/// A directory whose tiles the engines decode.
+pub struct Image {
+    /// What the tiles are like.
+    pub spec: Arc<TileSpec>,
+    /// Where they are in the image.
+    pub grid: Grid,
+    /// Where their bytes are.
+    pub source: Arc<dyn ByteSource>,
+    /// GDAL's blocks are our tiles, so that GDAL's block cache can keep them.
+    pub blocks_are_tiles: bool,
+    striles: Striles,
+    /// Bytes of one row, where one uncompressed strip is read in slices.
+    sliced: Option<u64>,
+}
+
+impl Image {
+    /// Reads the directory at `offset`. `largest` is what one tile may take in memory.
+    pub fn open(
+        source: Arc<dyn ByteSource>,
+        offset: u64,
+        expected: &Expected,
+        largest: usize,
+    ) -> Result<Image> {
+        let header = Header::read(&*source)?;
+        let ifd = Ifd::read(&*source, &header, offset)?;
+        let layout = Layout::new(&header, &ifd)?;
+        agree(&layout, expected)?;
+        let mut spec = spec(&layout, expected)?;
+        let striles = Striles::new(&header, &ifd, &layout)?;
+        let mut grid = Grid {
+            width: layout.width,
+            height: layout.height,
+            tile_width: layout.tile_width,
+            tile_height: layout.tile_height,
+            planes: u32::from(layout.planes),
+        };
+        let sliced = slice_height(&spec, &layout, expected).map(|rows| {
+            grid.tile_height = rows;
+            layout.row_bytes()
+        });
+        let tile_bytes = u64::from(grid.tile_width)
+            .checked_mul(u64::from(grid.tile_height))
+            .and_then(|n| n.checked_mul(spec.samples as u64))
+            .and_then(|n| n.checked_mul(spec.sample.bytes() as u64));
+        match tile_bytes {
+            Some(bytes) if bytes <= largest as u64 => {}
+            _ => return Err(Error::Unsupported("a tile or strip larger than BATCH_MB".into())),
+        }
+        spec.width = grid.tile_width as usize;
+        spec.height = grid.tile_height as usize;
+        let blocks_are_tiles =
+            (expected.block_width, expected.block_height) == (grid.tile_width, grid.tile_height);
+        Ok(Image { spec: Arc::new(spec), grid, source, blocks_are_tiles, striles, sliced })
+    }
+
+    /// Where the tile's bytes are; `None` if the file leaves it out.
+    pub fn job(&self, tile: Tile) -> Result<Option<TileJob>> {
+        let id = self.grid.index(tile);
+        let rows = self.grid.rect(tile).height as usize;
+        let (index, skip) = match self.sliced {
+            // Slices are of the plane's only strip.
+            Some(row) => (
+                u64::from(tile.plane),
+                row * u64::from(tile.row) * u64::from(self.grid.tile_height),
+            ),
+            None => (id, 0),
+        };
+        let Some(range) = self.striles.range(&*self.source, index)? else { return Ok(None) };
+        let len = match self.sliced {
+            Some(row) => {
+                let len = row * rows as u64;
+                if skip + len > range.len {
+                    return Err(Error::corrupt(
+                        format!("strip {index} has {} bytes and needs {}", range.len, skip + len),
+                        range.offset,
+                    ));
+                }
+                len
+            }
+            None => range.len,
+        };
+        let len = usize::try_from(len)
+            .map_err(|_| Error::corrupt(format!("tile {id} of {len} bytes"), range.offset))?;
+        Ok(Some(TileJob { id, offset: range.offset + skip, len, rows }))
+    }
+}
+
+/// How many rows of a lone uncompressed strip are read at a time: as many as
+/// GTiff shows in one block (libtiff cuts such strips too), or a few.
+fn slice_height(spec: &TileSpec, layout: &Layout, expected: &Expected) -> Option<u32> {
+    if spec.codec != Codec::None || layout.tiled || layout.tiles_down != 1 {
+        return None;
+    }
+    if expected.block_width == layout.width && expected.block_height < layout.height {
+        return Some(expected.block_height.max(1));
+    }
+    let rows = (SLICE_BYTES / layout.row_bytes().max(1)).clamp(1, 1 << 20) as u32;
+    (layout.tile_bytes() > 2 * SLICE_BYTES).then_some(rows)
+}
+
+fn unsupported<T>(what: impl Into<String>) -> Result<T> {
+    Err(Error::Unsupported(what.into()))
+}
+
+/// GTiff and the directory must tell the same story, or GTiff reads it.
+fn agree(layout: &Layout, expected: &Expected) -> Result<()> {
+    if (layout.width, layout.height) != (expected.width, expected.height)
+        || u32::from(layout.samples_per_pixel) != expected.bands
+    {
+        return unsupported("an image that GTiff shows in another shape");
+    }
+    Ok(())
+}
+
+fn spec(layout: &Layout, expected: &Expected) -> Result<TileSpec> {
+    if layout.fill_order != 1 {
+        return unsupported("FillOrder 2");
+    }
+    if layout.photometric == 6 {
+        return unsupported("YCbCr");
+    }
+    let codec = codec(layout.compression)?;
+    let samples = match layout.planar {
+        Planar::Contiguous => usize::from(layout.samples_per_pixel),
+        Planar::Separate => 1,
+    };
+    Ok(TileSpec {
+        codec,
+        predictor: predictor(codec, layout)?,
+        sample: sample(layout, expected)?,
+        samples,
+        width: 0,
+        height: 0,
+        swap: layout.byte_order != ByteOrder::NATIVE,
+    })
+}
+
+fn codec(compression: u16) -> Result<Codec> {
+    Ok(match compression {
+        1 => Codec::None,
+        5 => Codec::Lzw,
+        8 | 32946 => Codec::Deflate,
+        32773 => Codec::PackBits,
+        50000 => Codec::Zstd,
+        7 => return unsupported("JPEG"),
+        other => return unsupported(format!("compression {other}")),
+    })
+}
+
+fn predictor(codec: Codec, layout: &Layout) -> Result<Predictor> {
+    // libtiff knows the tag only with these codecs and ignores it elsewhere.
+    if !matches!(codec, Codec::Lzw | Codec::Deflate | Codec::Zstd) {
+        return Ok(Predictor::None);
+    }
+    let bits = layout.bits_per_sample;
+    match layout.predictor {
+        1 => Ok(Predictor::None),
+        2 if matches!(bits, 8 | 16 | 32 | 64) => Ok(Predictor::Horizontal),
+        3 if matches!(bits, 16 | 32 | 64) && layout.sample_format == 3 => {
+            Ok(Predictor::FloatingPoint)
+        }
+        other => unsupported(format!("predictor {other} with {bits}-bit samples")),
+    }
+}
+
+fn sample(layout: &Layout, expected: &Expected) -> Result<Sample> {
+    let bits = layout.bits_per_sample;
+    if bits == 1 && layout.samples_per_pixel == 1 {
+        return match expected.bit {
+            Some(on) => Ok(Sample::Bit { on }),
+            None => unsupported("1-bit samples"),
+        };
+    }
+    let bytes = expected.sample_bytes;
+    if bits != u16::from(bytes) * 8 || !matches!(bytes, 1 | 2 | 4 | 8 | 16) {
+        return unsupported(format!("{bits}-bit samples of format {}", layout.sample_format));
+    }
+    // Sample formats 5 and 6 are complex: two numbers in one sample.
+    let complex = matches!(layout.sample_format, 5 | 6);
+    if complex && bytes == 1 || !complex && bytes == 16 {
+        return unsupported(format!("{bits}-bit samples of format {}", layout.sample_format));
+    }
+    Ok(Sample::Whole { bytes, unit: if complex { bytes / 2 } else { bytes } })
+}

@@ -1,0 +1,442 @@
+//! Serves windows of one image.
+//!
+//! For each tile of the window, in this order: the caller's own cache, the shelf
+//! of tiles decoded ahead, the fill value where the file leaves the tile out, the
+//! engine. What the engine decodes goes in batches: the next is staged while one
+//! is decoded. Afterwards the walk is followed and the next load begun.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
+
+use super::ahead::{Load, Walk, Way, next_tiles};
+use super::budget::{Holder, lease};
+use super::counters::Counters;
+use super::image::Image;
+use super::plan::{Cover, Rect, Tile};
+use crate::engine::{Batch, Engine, PixelSink, Staged, TileError, TileJob};
+use crate::error::{Error, Result};
+use crate::process::pool;
+
+/// Planes that are followed at once; beyond that a caller is not walking.
+const MOST_WALKS: usize = 64;
+/// Loads of one walk: one being taken, one being made.
+const LOADS: usize = 2;
+
+/// Who wants pixels. `put` may be called from any thread, the rest is called on
+/// the thread that called `read`.
+pub trait Caller: PixelSink {
+    /// The pixels wanted, inside the image.
+    fn window(&self) -> Rect;
+    /// The planes wanted; `[0]` in a contiguous image.
+    fn planes(&self) -> &[u32];
+    /// Serves the tile from the caller's own cache, if it is there.
+    fn cached(&self, tile: Tile) -> bool;
+    /// The tile is about to be put; returns whether the caller keeps all of it.
+    /// One that streams through the raster will not come back for it.
+    fn expect(&self, tile: Tile, streaming: bool) -> bool;
+    /// The file leaves the tile out.
+    fn fill(&self, tile: Tile);
+    /// Told the fraction done from time to time; false stops the request.
+    fn progress(&self, done: f64) -> bool;
+    /// Ends what `expect` began; `put` was called if `delivered`.
+    fn settle(&self, tile: Tile, delivered: bool);
+}
+
+/// Bounds for one dataset.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of pixels in one batch, and ahead of the callers of the whole process.
+    pub batch_bytes: usize,
+    /// Threads on one batch.
+    pub threads: usize,
+}
+
+/// Reads one image.
+pub struct Reader {
+    image: Image,
+    engine: Arc<dyn Engine>,
+    limits: Limits,
+    counters: Arc<Counters>,
+    ahead: Arc<Ahead>,
+}
+
+/// What is decoded in front of the caller. Behind an `Arc` of its own so that the
+/// process's budget can take it back.
+struct Ahead {
+    state: Mutex<State>,
+}
+
+struct State {
+    pid: u32,
+    used: Instant,
+    walks: BTreeMap<u32, Follow>,
+}
+
+#[derive(Default)]
+struct Follow {
+    walk: Walk,
+    loads: VecDeque<Load>,
+}
+
+impl Follow {
+    fn retire(&mut self) {
+        self.loads.drain(..).for_each(|load| load.cancel());
+    }
+}
+
+impl State {
+    fn new() -> State {
+        State { pid: std::process::id(), used: Instant::now(), walks: BTreeMap::new() }
+    }
+
+    fn clear(&mut self) {
+        self.walks.values_mut().for_each(Follow::retire);
+    }
+
+    fn find(&self, id: u64) -> Option<(&Load, Arc<super::ahead::Kept>)> {
+        let mut loads = self.walks.values().flat_map(|f| &f.loads);
+        loads.find_map(|load| Some((load, load.shelf.get(id)?)))
+    }
+}
+
+impl Ahead {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.pid != std::process::id() {
+            // Forked: nobody works on the parent's loads here.
+            std::mem::forget(std::mem::replace(&mut *state, State::new()));
+        }
+        state
+    }
+}
+
+impl Holder for Ahead {
+    fn last_used(&self) -> Option<Instant> {
+        self.state.try_lock().ok().map(|state| state.used)
+    }
+
+    fn give_up(&self) {
+        match self.state.try_lock() {
+            Ok(mut state) => state.clear(),
+            Err(TryLockError::Poisoned(state)) => state.into_inner().clear(),
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.ahead.lock().clear();
+    }
+}
+
+/// What one call of `read` gathers.
+#[derive(Default)]
+struct Work {
+    /// The caller walks.
+    streaming: bool,
+    pending: Vec<TileJob>,
+    failed: Vec<TileError>,
+    /// Something had to be decoded, now or ahead.
+    decoded: bool,
+}
+
+impl Reader {
+    /// A reader of `image`.
+    pub fn new(
+        image: Image,
+        engine: Arc<dyn Engine>,
+        limits: Limits,
+        counters: Arc<Counters>,
+    ) -> Reader {
+        let ahead = Arc::new(Ahead { state: Mutex::new(State::new()) });
+        Reader { image, engine, limits, counters, ahead }
+    }
+
+    /// The image.
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Delivers the caller's window. Tiles that could not be had come back with
+    /// their reasons; everything else was delivered.
+    pub fn read(&self, caller: &dyn Caller) -> Result<Vec<TileError>> {
+        let mut state = self.ahead.lock();
+        state.used = Instant::now();
+        let cover = self.image.grid.cover(&caller.window());
+        let way = self.step(&mut state, caller);
+        let mut work = Work { streaming: way.is_some(), ..Work::default() };
+        for tile in self.image.grid.tiles(cover, caller.planes()) {
+            self.serve(&state, caller, tile, &mut work);
+        }
+        let pending = std::mem::take(&mut work.pending);
+        if self.must_hold(caller, &pending) {
+            self.hold(&mut state, caller, pending, &mut work)?;
+        } else {
+            self.decode(caller, pending, &mut work)?;
+        }
+        if let Some(way) = way.filter(|_| work.decoded) {
+            self.advance(&mut state, caller.planes(), way, cover);
+        }
+        state.used = Instant::now();
+        Ok(work.failed)
+    }
+
+    /// Serves a tile from where it is already, or notes that it must be decoded.
+    fn serve(&self, state: &State, caller: &dyn Caller, tile: Tile, work: &mut Work) {
+        if caller.cached(tile) {
+            return;
+        }
+        let id = self.image.grid.index(tile);
+        if let Some((load, kept)) = state.find(id) {
+            let keeps = caller.expect(tile, work.streaming);
+            caller.put(id, kept.pixels());
+            caller.settle(tile, true);
+            let all = caller.window().contains(&self.image.grid.rect(tile));
+            if keeps || all {
+                load.shelf.remove(id);
+            }
+            self.counters.tiles_touched.bump();
+            self.counters.tiles_decoded.bump();
+            self.counters.tiles_from_ahead.bump();
+            work.decoded = true;
+            return;
+        }
+        match self.image.job(tile) {
+            Ok(Some(job)) => work.pending.push(job),
+            Ok(None) => {
+                self.counters.tiles_sparse.bump();
+                caller.fill(tile);
+            }
+            Err(error) => {
+                self.counters.tiles_touched.bump();
+                work.failed.push(TileError { id, error });
+            }
+        }
+    }
+
+    fn batch(&self, tiles: Vec<TileJob>) -> Batch {
+        self.counters.batches.bump();
+        self.counters.bytes_read.add(tiles.iter().map(|t| t.len as u64).sum());
+        Batch {
+            spec: Arc::clone(&self.image.spec),
+            tiles,
+            source: Arc::clone(&self.image.source),
+            threads: self.limits.threads,
+        }
+    }
+
+    /// Tiles that make one batch.
+    fn batch_tiles(&self) -> usize {
+        let appetite = self.engine.appetite(&self.image.spec, self.limits.batch_bytes);
+        (appetite / self.image.spec.tile_bytes().max(1)).max(1)
+    }
+
+    /// Decodes tiles for the caller, batch by batch.
+    fn decode(&self, caller: &dyn Caller, tiles: Vec<TileJob>, work: &mut Work) -> Result<()> {
+        if tiles.is_empty() {
+            return Ok(());
+        }
+        work.decoded = true;
+        self.counters.tiles_touched.add(tiles.len() as u64);
+        let mut done = 0;
+        let mut chunks = tiles.chunks(self.batch_tiles()).peekable();
+        let first = chunks.peek().map(|chunk| self.batch(chunk.to_vec()));
+        let mut staged = first.map(|batch| self.engine.stage(batch));
+        while let Some(chunk) = chunks.next() {
+            let next = chunks.peek().map(|chunk| self.batch(chunk.to_vec()));
+            let Some(now) = staged.take() else { break };
+            staged = self.decode_one(caller, chunk, now, next, work);
+            done += chunk.len();
+            if !caller.progress(done as f64 / tiles.len() as f64) {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes one batch while the next is staged.
+    fn decode_one(
+        &self,
+        caller: &dyn Caller,
+        chunk: &[TileJob],
+        staged: Result<Box<dyn Staged>>,
+        next: Option<Batch>,
+        work: &mut Work,
+    ) -> Option<Result<Box<dyn Staged>>> {
+        let tile = |job: &TileJob| self.image.grid.tile(job.id);
+        let (failed, next) = match staged {
+            Ok(staged) => {
+                chunk.iter().for_each(|job| {
+                    caller.expect(tile(job), work.streaming);
+                });
+                self.overlap(staged, caller, next)
+            }
+            Err(error) => {
+                let fail = |job: &TileJob| TileError { id: job.id, error: error.clone() };
+                let failed: Vec<_> = chunk.iter().map(fail).collect();
+                return {
+                    work.failed.extend(failed);
+                    next.map(|batch| self.engine.stage(batch))
+                };
+            }
+        };
+        for job in chunk {
+            let ok = failed.is_empty() || failed.iter().all(|f| f.id != job.id);
+            caller.settle(tile(job), ok);
+        }
+        self.counters.tiles_decoded.add((chunk.len() - failed.len()) as u64);
+        work.failed.extend(failed);
+        next
+    }
+
+    fn overlap(
+        &self,
+        staged: Box<dyn Staged>,
+        caller: &dyn Caller,
+        next: Option<Batch>,
+    ) -> (Vec<TileError>, Option<Result<Box<dyn Staged>>>) {
+        let Some(next) = next else { return (staged.decode(caller), None) };
+        if next.source.concurrent() || self.limits.threads < 2 {
+            // Staging only announces the reads, or there is nobody to do it meanwhile.
+            let next = self.engine.stage(next);
+            return (staged.decode(caller), Some(next));
+        }
+        let next = Batch { source: next.source.for_worker().unwrap_or(next.source), ..next };
+        let (now, next) = (Mutex::new(Some(staged)), Mutex::new(Some(next)));
+        let (failed, ready) = (Mutex::new(Vec::new()), Mutex::new(None));
+        pool::run(2, 2, &|task| {
+            if task == 0 {
+                if let Some(staged) = take(&now) {
+                    *guard(&failed) = staged.decode(caller);
+                }
+            } else if let Some(batch) = take(&next) {
+                *guard(&ready) = Some(self.engine.stage(batch));
+            }
+        });
+        (std::mem::take(&mut *guard(&failed)), guard(&ready).take())
+    }
+
+    /// Whether the tiles must be kept here for the caller's next rows, since
+    /// GDAL's cache holds blocks of another shape.
+    fn must_hold(&self, caller: &dyn Caller, pending: &[TileJob]) -> bool {
+        let window = caller.window();
+        !self.image.blocks_are_tiles
+            && pending.len() <= self.batch_tiles()
+            && pending
+                .iter()
+                .any(|job| !window.contains(&self.image.grid.rect(self.image.grid.tile(job.id))))
+    }
+
+    /// Decodes onto the shelf and delivers from there.
+    fn hold(
+        &self,
+        state: &mut State,
+        caller: &dyn Caller,
+        tiles: Vec<TileJob>,
+        work: &mut Work,
+    ) -> Result<()> {
+        let cover = self.image.grid.cover(&caller.window());
+        let bytes = self.image.spec.tile_bytes() * tiles.len();
+        let plane = caller.planes().first().copied().unwrap_or(0);
+        let follow = state.walks.entry(plane).or_default();
+        while follow.loads.len() >= LOADS {
+            if let Some(load) = follow.loads.pop_front() {
+                load.cancel();
+            }
+        }
+        let holder: Arc<dyn Holder> = self.ahead.clone();
+        let Some(lease) = lease(bytes, self.limits.batch_bytes * 2, &holder) else {
+            return self.decode(caller, tiles, work);
+        };
+        let load = Load::make(&*self.engine, self.batch(tiles.clone()), cover, lease);
+        let mut missing = Vec::new();
+        self.counters.tiles_touched.add(tiles.len() as u64);
+        for job in tiles {
+            let Some(kept) = load.shelf.get(job.id) else {
+                missing.push(job);
+                continue;
+            };
+            caller.put(job.id, kept.pixels());
+            self.counters.tiles_decoded.bump();
+        }
+        work.decoded = true;
+        follow.loads.push_back(load);
+        // Once more, for the reasons.
+        self.decode(caller, missing, work)
+    }
+
+    /// Takes note of the window; says which way the caller walks, if it does.
+    fn step(&self, state: &mut State, caller: &dyn Caller) -> Option<Way> {
+        let plane = *caller.planes().first()?;
+        if self.limits.threads < 2 || state.walks.len() >= MOST_WALKS {
+            return None;
+        }
+        let follow = state.walks.entry(plane).or_default();
+        let way = follow.walk.step(caller.window(), self.image.grid.image());
+        // A caller that jumps gets nothing ahead; tiles held because GDAL's cache
+        // cannot hold them stay.
+        if way.is_none() && self.image.blocks_are_tiles {
+            follow.retire();
+        }
+        way
+    }
+
+    /// Begins the next load of a walk.
+    fn advance(&self, state: &mut State, planes: &[u32], way: Way, cover: Cover) {
+        let room = self.limits.batch_bytes / LOADS / state.walks.len().max(1);
+        let Some(follow) = planes.first().and_then(|plane| state.walks.get_mut(plane)) else {
+            return;
+        };
+        while follow.loads.front().is_some_and(|load| load.shelf.is_empty()) {
+            if let Some(load) = follow.loads.pop_front() {
+                load.cancel();
+            }
+        }
+        if follow.loads.len() >= LOADS {
+            return;
+        }
+        let from = match follow.loads.back() {
+            Some(load) => load.cover,
+            None => cover,
+        };
+        let bytes = self.image.spec.tile_bytes().max(1);
+        let tiles = next_tiles(&self.image.grid, way, from, planes, room / bytes);
+        let (Some(first), Some(last)) = (tiles.first(), tiles.last()) else { return };
+        let next = match way {
+            Way::Down => Cover { top: first.row, bottom: last.row + 1, ..cover },
+            Way::Along => Cover {
+                left: last.column,
+                right: last.column + 1,
+                top: last.row,
+                bottom: last.row + 1,
+            },
+        };
+        let jobs: Vec<TileJob> =
+            tiles.iter().filter_map(|&tile| self.image.job(tile).ok().flatten()).collect();
+        let holder: Arc<dyn Holder> = self.ahead.clone();
+        let Some(lease) = lease(jobs.len() * bytes, self.limits.batch_bytes, &holder) else {
+            return;
+        };
+        let source = self.image.source.for_worker();
+        let batches = jobs
+            .chunks(self.batch_tiles())
+            .map(|chunk| {
+                let batch = self.batch(chunk.to_vec());
+                Batch { source: source.clone().unwrap_or(batch.source), ..batch }
+            })
+            .collect();
+        self.counters.tiles_ahead.add(jobs.len() as u64);
+        let load = Load::start(Arc::clone(&self.engine), batches, next, lease, |_| {});
+        follow.loads.push_back(load);
+    }
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn take<T>(mutex: &Mutex<Option<T>>) -> Option<T> {
+    guard(mutex).take()
+}

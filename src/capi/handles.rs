@@ -1,0 +1,344 @@
+//! The functions of the table, and the handles they give out.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use super::bridge::{Api, Emit, ImageFacts, Redo, Request};
+use super::delivery::Delivery;
+use super::guard::{Located, guard};
+use crate::batch::budget;
+use crate::batch::counters::Counters;
+use crate::batch::image::{Expected, Image as Tiles};
+use crate::batch::plan::Rect;
+use crate::batch::reader::{Caller, Limits, Reader};
+use crate::engine::TileError;
+use crate::engine::select::{Choice, select};
+use crate::error::{Error, Result};
+use crate::gdal::log;
+use crate::gdal::vsi::{VsiFile, VsiSource};
+use crate::io::ByteSource;
+use crate::options::{self, OpenOptions};
+
+/// A file and what all its images share.
+pub struct File {
+    path: String,
+    source: Result<Arc<dyn ByteSource>>,
+    shared: Arc<Shared>,
+}
+
+/// What a dataset's files share.
+struct Shared {
+    options: OpenOptions,
+    choice: Choice,
+    counters: Arc<Counters>,
+    /// Why requests go to GTiff, the first reason there was.
+    gtiff_reason: Mutex<Option<String>>,
+}
+
+/// One directory that our engines decode.
+pub struct Image {
+    path: String,
+    ifd_offset: u64,
+    kind: u32,
+    shared: Arc<Shared>,
+    reader: Reader,
+}
+
+/// The table that the shim gets.
+pub(super) static API: Api = Api {
+    options_xml,
+    gpu_looks_usable,
+    file_open,
+    file_beside,
+    file_free,
+    file_threads,
+    file_describe,
+    file_count_gtiff,
+    image_open,
+    image_free,
+    image_read,
+};
+
+unsafe extern "C" {
+    /// Registers the driver; in `src/shim/driver.cpp`.
+    fn gpugtiff_shim_register(api: *const Api);
+}
+
+/// What GDAL calls when it loads the plugin.
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn GDALRegister_GPUGTiff() {
+    // SAFETY: the table is static.
+    unsafe { gpugtiff_shim_register(&API) };
+}
+
+extern "C" fn options_xml() -> *const c_char {
+    static XML: OnceLock<CString> = OnceLock::new();
+    XML.get_or_init(|| CString::new(options::xml()).unwrap_or_default()).as_ptr()
+}
+
+/// A look at the driver's device files; nothing is initialised.
+extern "C" fn gpu_looks_usable() -> c_int {
+    let device = ["/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists());
+    c_int::from(device)
+}
+
+/// # Safety
+/// `text` must be NULL or a C string.
+unsafe fn text(text: *const c_char) -> String {
+    match text.is_null() {
+        true => String::new(),
+        // SAFETY: the caller's promise.
+        false => unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned(),
+    }
+}
+
+/// Looks up NAME=VALUE in a NULL-terminated list.
+///
+/// # Safety
+/// `list` must be NULL or such a list.
+unsafe fn lookup(list: *const *const c_char, name: &str) -> Option<String> {
+    if list.is_null() {
+        return None;
+    }
+    for i in 0.. {
+        // SAFETY: entries up to the NULL are C strings.
+        let entry = unsafe { *list.add(i) };
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: as above.
+        let entry = unsafe { text(entry) };
+        if let Some((key, value)) = entry.split_once(['=', ':']) {
+            if key.trim().eq_ignore_ascii_case(name) {
+                return Some(value.to_string());
+            }
+        }
+    }
+    None
+}
+
+fn source(path: &str) -> Result<Arc<dyn ByteSource>> {
+    Ok(Arc::new(VsiSource::new(VsiFile::open(path)?)))
+}
+
+unsafe extern "C" fn file_open(path: *const c_char, list: *const *const c_char) -> *mut File {
+    guard(std::ptr::null_mut(), || {
+        // SAFETY: the shim passes a C string and a list.
+        let path = unsafe { text(path) };
+        // SAFETY: as above.
+        let given = |name: &str| unsafe { lookup(list, name) };
+        let options = OpenOptions::parse(given, log::config)?;
+        let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
+        let choice = select(options.engine, broken)?;
+        let shared =
+            Shared { options, choice, counters: Arc::default(), gtiff_reason: Mutex::default() };
+        let file = File { source: source(&path), path, shared: Arc::new(shared) };
+        Ok(Box::into_raw(Box::new(file)))
+    })
+}
+
+unsafe extern "C" fn file_beside(file: *const File, path: *const c_char) -> *mut File {
+    guard(std::ptr::null_mut(), || {
+        // SAFETY: a handle from `file_open` and a C string.
+        let (file, path) = unsafe { (&*file, text(path)) };
+        let beside = File { source: source(&path), path, shared: Arc::clone(&file.shared) };
+        Ok(Box::into_raw(Box::new(beside)))
+    })
+}
+
+unsafe extern "C" fn file_free(file: *mut File) {
+    guard((), || {
+        if !file.is_null() {
+            // SAFETY: made by Box::into_raw, freed once.
+            drop(unsafe { Box::from_raw(file) });
+        }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn file_threads(file: *const File) -> c_int {
+    // SAFETY: a handle from `file_open`.
+    unsafe { &*file }.shared.options.threads as c_int
+}
+
+unsafe extern "C" fn file_describe(file: *const File, context: *mut c_void, emit: Emit) {
+    guard((), || {
+        // SAFETY: a handle from `file_open`.
+        let file = unsafe { &*file };
+        let shared = &file.shared;
+        let say = |name: &str, value: &str| {
+            let (name, value) = (log::c_string(name), log::c_string(value));
+            // SAFETY: the shim's callback copies both.
+            unsafe { emit(context, name.as_ptr(), value.as_ptr()) };
+        };
+        say("ENGINE", shared.choice.engine.name());
+        say("ENGINE_REASON", &shared.choice.reason);
+        say("NUM_THREADS", &shared.options.threads.to_string());
+        say("BATCH_MB", &(shared.options.batch_bytes >> 20).to_string());
+        for (name, value) in shared.counters.list() {
+            say(name, &value.to_string());
+        }
+        say("PEAK_AHEAD_BYTES", &budget::peak().to_string());
+        let reason = shared.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reason) = &*reason {
+            say("GTIFF_REASON", reason);
+        }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn file_count_gtiff(file: *const File, what: c_int) {
+    // SAFETY: a handle from `file_open`.
+    let counters = &unsafe { &*file }.shared.counters;
+    match what {
+        0 => counters.requests_gtiff.bump(),
+        _ => counters.blocks_gtiff.bump(),
+    }
+}
+
+unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> *mut Image {
+    guard(std::ptr::null_mut(), || {
+        // SAFETY: a handle from `file_open` and a filled struct.
+        let (file, facts) = unsafe { (&*file, &*facts) };
+        match tiles(file, facts) {
+            Ok(image) => {
+                let shared = Arc::clone(&file.shared);
+                let limits = Limits {
+                    batch_bytes: shared.options.batch_bytes,
+                    threads: shared.options.threads,
+                };
+                let engine = Arc::clone(&shared.choice.engine);
+                let reader = Reader::new(image, engine, limits, Arc::clone(&shared.counters));
+                Ok(Box::into_raw(Box::new(Image {
+                    path: file.path.clone(),
+                    ifd_offset: facts.ifd_offset,
+                    kind: facts.kind as u32,
+                    shared,
+                    reader,
+                })))
+            }
+            Err(error) => {
+                // Not an error: GTiff reads it, and says what is wrong if it can't.
+                log::debug(&format!("{}: read by GTiff: {error}", file.path));
+                let mut reason =
+                    file.shared.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner);
+                reason.get_or_insert_with(|| error.to_string());
+                Ok(std::ptr::null_mut())
+            }
+        }
+    })
+}
+
+fn tiles(file: &File, facts: &ImageFacts) -> Result<Tiles> {
+    let source = file.source.clone()?;
+    let size = |n: c_int| u32::try_from(n).map_err(|_| Error::Unsupported("this size".into()));
+    let expected = Expected {
+        width: size(facts.width)?,
+        height: size(facts.height)?,
+        bands: size(facts.bands)?,
+        sample_bytes: u8::try_from(facts.sample_bytes).unwrap_or(0),
+        bit: u8::try_from(facts.bit).ok().filter(|&on| on > 0),
+        block_width: size(facts.block_width)?,
+        block_height: size(facts.block_height)?,
+    };
+    Tiles::open(source, facts.ifd_offset, &expected, file.shared.options.batch_bytes)
+}
+
+unsafe extern "C" fn image_free(image: *mut Image) {
+    guard((), || {
+        if !image.is_null() {
+            // SAFETY: made by Box::into_raw, freed once.
+            drop(unsafe { Box::from_raw(image) });
+        }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn image_read(image: *const Image, request: *const Request) -> c_int {
+    guard(1, || {
+        // SAFETY: a handle from `image_open` and a filled struct with its bands.
+        let (image, request) = unsafe { (&*image, &*request) };
+        // SAFETY: as above.
+        let bands =
+            unsafe { std::slice::from_raw_parts(request.bands, request.band_count as usize) };
+        // SAFETY: GDAL checked the window and vouches for the buffer.
+        let delivery = unsafe { Delivery::new(&image.reader, request, bands, image.kind) };
+        let failed = image.reader.read(&delivery)?;
+        for tile in &failed {
+            if !image.redo(&delivery, request, bands, tile) {
+                return Ok(1);
+            }
+        }
+        Ok(0)
+    })
+}
+
+impl Image {
+    /// Asks GTiff for a tile that the engine failed on. What GTiff makes of it
+    /// counts: its pixels, or its error beside ours.
+    fn redo(
+        &self,
+        delivery: &Delivery<'_>,
+        request: &Request,
+        bands: &[c_int],
+        failed: &TileError,
+    ) -> bool {
+        self.shared.counters.tiles_gtiff.bump();
+        let grid = &self.reader.image().grid;
+        let tile = grid.tile(failed.id);
+        let Some(part) = grid.rect(tile).intersect(&delivery.window()) else { return true };
+        let place = format!(
+            "{}: image at offset {}, tile {} (column {}, row {}, plane {})",
+            self.path, self.ifd_offset, failed.id, tile.column, tile.row, tile.plane
+        );
+        let mut asked: Vec<(usize, &[c_int])> = Vec::new();
+        if grid.planes == 1 {
+            asked.push((0, bands));
+        } else {
+            let in_plane = |band: &c_int| *band == tile.plane as c_int + 1;
+            let (places, one) = (bands.iter().enumerate(), bands);
+            asked.extend(places.filter(|(_, band)| in_plane(band)).map(|(i, _)| (i, &one[i..=i])));
+        }
+        for (first, bands) in asked {
+            if let Err(message) = redo_part(request, &delivery.window(), part, first, bands) {
+                Located { place: format!("{place}: GTiff says '{message}'"), error: &failed.error }
+                    .raise();
+                return false;
+            }
+        }
+        log::debug(&format!("{place}: read by GTiff: {}", failed.error));
+        true
+    }
+}
+
+fn redo_part(
+    request: &Request,
+    window: &Rect,
+    part: Rect,
+    first: usize,
+    bands: &[c_int],
+) -> std::result::Result<(), String> {
+    let offset = i64::from(part.x - window.x) * request.pixel_space
+        + i64::from(part.y - window.y) * request.line_space
+        + first as i64 * request.band_space;
+    let mut message = [0 as c_char; 512];
+    let redo = Redo {
+        x: part.x as c_int,
+        y: part.y as c_int,
+        width: part.width as c_int,
+        height: part.height as c_int,
+        bands: bands.as_ptr(),
+        band_count: bands.len() as c_int,
+        data: request.data.wrapping_byte_offset(offset as isize),
+        message: message.as_mut_ptr(),
+        message_size: message.len(),
+    };
+    // SAFETY: the shim's callback; everything it points to outlives the call.
+    let failed = unsafe { (request.callbacks.redo)(request.callbacks.context, &redo) };
+    if failed == 0 {
+        return Ok(());
+    }
+    // SAFETY: the shim ends the message with a NUL.
+    Err(unsafe { text(message.as_ptr()) })
+}

@@ -1,0 +1,167 @@
+//! Puts decoded samples where GDAL wants them: any type, any spacing.
+//!
+//! The caller's memory is only known as pointers and spacings, so this is where
+//! they are followed. Each function writes one rectangle, row by row, and the
+//! rectangles of different tiles do not overlap.
+
+use crate::engine::cpu::interleave::deinterleave;
+use crate::gdal::words::{self, Words};
+
+/// A rectangle of interleaved samples in native order.
+#[derive(Clone, Copy)]
+pub(super) struct From<'a> {
+    /// Begins at the rectangle's first pixel.
+    pub(super) data: &'a [u8],
+    /// Bytes from a row to the next.
+    pub(super) row: usize,
+    /// Samples of a pixel.
+    pub(super) samples: usize,
+    /// Bytes of a sample.
+    pub(super) unit: usize,
+    /// GDAL type.
+    pub(super) kind: u32,
+}
+
+/// Where a rectangle goes, for one band.
+#[derive(Clone, Copy)]
+pub(super) struct To {
+    /// The rectangle's first pixel.
+    pub(super) data: *mut u8,
+    /// Bytes from a pixel to the next.
+    pub(super) pixel: isize,
+    /// Bytes from a line to the next.
+    pub(super) line: isize,
+    /// GDAL type.
+    pub(super) kind: u32,
+}
+
+/// Size of a rectangle in pixels.
+#[derive(Clone, Copy)]
+pub(super) struct Size {
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+impl From<'_> {
+    /// One row of all samples, cut to the width.
+    fn row(&self, y: usize, width: usize) -> &[u8] {
+        &self.data[y * self.row..][..width * self.samples * self.unit]
+    }
+}
+
+/// Copies the samples `first + i` to `targets[i]`.
+///
+/// # Safety
+/// Every target must be valid for writes of `size` pixels at its spacings, and
+/// nothing else may access them meanwhile.
+pub(super) unsafe fn bands(from: From<'_>, chosen: &[usize], targets: &[To], size: Size) {
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        if chunky(&from, chosen, targets) {
+            return pixels(from, targets[0], size);
+        }
+        if planar(&from, chosen, targets, size.width) {
+            match targets {
+                &[a, b] => return planes(from, [a, b], size),
+                &[a, b, c] => return planes(from, [a, b, c], size),
+                &[a, b, c, d] => return planes(from, [a, b, c, d], size),
+                _ => {}
+            }
+        }
+        for (&sample, &target) in chosen.iter().zip(targets) {
+            band(from, sample, target, size);
+        }
+    }
+}
+
+/// The caller wants whole pixels just as they are.
+fn chunky(from: &From<'_>, chosen: &[usize], targets: &[To]) -> bool {
+    chosen.len() == from.samples
+        && chosen.iter().enumerate().all(|(i, &sample)| i == sample)
+        && targets.iter().enumerate().all(|(i, to)| {
+            to.kind == from.kind
+                && to.pixel == (from.samples * from.unit) as isize
+                && to.line == targets[0].line
+                && to.data == targets[0].data.wrapping_add(i * from.unit)
+        })
+}
+
+/// The caller wants all samples in order, each in rows without gaps that are apart
+/// from the other samples' rows.
+fn planar(from: &From<'_>, chosen: &[usize], targets: &[To], width: usize) -> bool {
+    chosen.len() == from.samples
+        && chosen.iter().enumerate().all(|(i, &sample)| i == sample)
+        && targets.iter().enumerate().all(|(i, to)| {
+            to.kind == from.kind
+                && to.pixel == from.unit as isize
+                && to.line == targets[0].line
+                && targets[..i]
+                    .iter()
+                    .all(|other| other.data.addr().abs_diff(to.data.addr()) >= width * from.unit)
+        })
+}
+
+/// Rows of whole pixels.
+unsafe fn pixels(from: From<'_>, to: To, size: Size) {
+    for y in 0..size.height {
+        let row = from.row(y, size.width);
+        // SAFETY: the target row holds `width` pixels of this size.
+        unsafe {
+            let target = to.data.offset(y as isize * to.line);
+            std::ptr::copy_nonoverlapping(row.as_ptr(), target, row.len());
+        }
+    }
+}
+
+/// All planes of a row in one pass.
+unsafe fn planes<const N: usize>(from: From<'_>, to: [To; N], size: Size) {
+    for y in 0..size.height {
+        let mut rows = to.map(|to| {
+            // SAFETY: each plane's row holds `width` samples; planes do not overlap.
+            unsafe {
+                let row = to.data.offset(y as isize * to.line);
+                std::slice::from_raw_parts_mut(row, size.width * from.unit)
+            }
+        });
+        let mut rows: [&mut [u8]; N] = rows.each_mut().map(|row| &mut **row);
+        deinterleave(from.row(y, size.width), N, from.unit, &mut rows);
+    }
+}
+
+/// One sample of each pixel, converted if need be.
+unsafe fn band(from: From<'_>, sample: usize, to: To, size: Size) {
+    if from.samples == 1 && from.kind == to.kind && to.pixel == from.unit as isize {
+        // SAFETY: the caller's promise.
+        return unsafe { pixels(from, to, size) };
+    }
+    let step = from.samples * from.unit;
+    for y in 0..size.height {
+        let row = &from.row(y, size.width)[sample * from.unit..];
+        // SAFETY: the source row holds `width` samples at `step`; the target is
+        // the caller's promise.
+        unsafe {
+            words::copy(
+                Words { data: row.as_ptr(), kind: from.kind, step: step as isize },
+                Words { data: to.data.offset(y as isize * to.line), kind: to.kind, step: to.pixel },
+                size.width,
+            );
+        }
+    }
+}
+
+/// The same sample everywhere.
+///
+/// # Safety
+/// As for [`bands`]; `value` must hold one sample of `kind`.
+pub(super) unsafe fn fill(value: &[u8; 16], kind: u32, to: To, size: Size) {
+    for y in 0..size.height {
+        // SAFETY: the caller's promise.
+        unsafe {
+            words::copy(
+                Words { data: value.as_ptr(), kind, step: 0 },
+                Words { data: to.data.offset(y as isize * to.line), kind: to.kind, step: to.pixel },
+                size.width,
+            );
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Taking interleaved pixels apart into planes.
+//!
+//! Moves samples of 1, 2, 4 or 8 bytes and knows nothing of what they mean. One pass over the
+//! source fills all planes. The common pixels are written as plain loops with a constant number
+//! of samples, compiled once more for AVX2, where the compiler makes good shuffles of them.
+
+/// Copies each sample of interleaved pixels to its plane: `planes[s][i] = src[i * samples + s]`.
+///
+/// `unit` is the size of a sample in bytes: 1, 2, 4 or 8. There are `samples` planes; as many
+/// pixels are copied as the source and the shortest plane have.
+pub fn deinterleave(src: &[u8], samples: usize, unit: usize, planes: &mut [&mut [u8]]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { deinterleave_avx2(src, samples, unit, planes) };
+    }
+    by_unit(src, samples, unit, planes);
+}
+
+/// `by_unit`, compiled for AVX2.
+///
+/// # Safety
+/// The processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn deinterleave_avx2(src: &[u8], samples: usize, unit: usize, planes: &mut [&mut [u8]]) {
+    by_unit(src, samples, unit, planes);
+}
+
+#[inline(always)]
+fn by_unit(src: &[u8], samples: usize, unit: usize, planes: &mut [&mut [u8]]) {
+    match unit {
+        1 => by_samples::<1>(src, samples, planes),
+        2 => by_samples::<2>(src, samples, planes),
+        4 => by_samples::<4>(src, samples, planes),
+        _ => by_samples::<8>(src, samples, planes),
+    }
+}
+
+#[inline(always)]
+fn by_samples<const N: usize>(src: &[u8], samples: usize, planes: &mut [&mut [u8]]) {
+    let src = src.as_chunks::<N>().0;
+    match planes {
+        [a] if samples == 1 => {
+            let n = a.len().min(src.len() * N) / N * N;
+            a[..n].copy_from_slice(&src.as_flattened()[..n]);
+        }
+        [a, b] if samples == 2 => split::<N, 2>(src, [a, b]),
+        [a, b, c] if samples == 3 => split::<N, 3>(src, [a, b, c]),
+        [a, b, c, d] if samples == 4 => split::<N, 4>(src, [a, b, c, d]),
+        _ => {
+            for (sample, plane) in planes.iter_mut().enumerate().take(samples) {
+                let plane = plane.as_chunks_mut::<N>().0;
+                for (to, from) in plane.iter_mut().zip(src.iter().skip(sample).step_by(samples)) {
+                    *to = *from;
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn split<const N: usize, const S: usize>(src: &[[u8; N]], planes: [&mut [u8]; S]) {
+    let pixels = src.as_chunks::<S>().0;
+    let mut planes = planes.map(|p| p.as_chunks_mut::<N>().0);
+    let count = planes.iter().fold(pixels.len(), |n, p| n.min(p.len()));
+    let pixels = &pixels[..count];
+    for plane in &mut planes {
+        *plane = &mut std::mem::take(plane)[..count];
+    }
+    for (i, pixel) in pixels.iter().enumerate() {
+        for (plane, sample) in planes.iter_mut().zip(pixel) {
+            plane[i] = *sample;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(seed: &mut u64) -> u64 {
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        *seed
+    }
+
+    fn check(s: &mut u64, run: fn(&[u8], usize, usize, &mut [&mut [u8]])) {
+        for case in 0..3000 {
+            let unit = [1, 2, 4, 8][random(s) as usize % 4];
+            let samples = 1 + random(s) as usize % 7;
+            let width = random(s) as usize % if case % 10 == 0 { 500 } else { 70 };
+            let src: Vec<u8> = (0..width * samples * unit).map(|_| random(s) as u8).collect();
+            let mut out = vec![vec![0xA5_u8; width * unit + 32]; samples];
+            let mut planes: Vec<&mut [u8]> =
+                out.iter_mut().map(|p| &mut p[16..16 + width * unit]).collect();
+            run(&src, samples, unit, &mut planes);
+            for (sample, plane) in out.iter().enumerate() {
+                for (i, bytes) in plane[16..16 + width * unit].chunks(unit).enumerate() {
+                    let at = (i * samples + sample) * unit;
+                    assert_eq!(bytes, &src[at..at + unit], "case {case}: {width} {samples} {unit}");
+                }
+                assert!(plane[..16].iter().chain(&plane[16 + width * unit..]).all(|&b| b == 0xA5));
+            }
+        }
+    }
+
+    #[test]
+    fn every_sample_goes_to_its_plane() {
+        let first = 0x5eed_0008_u64;
+        println!("seed {first:#x}");
+        check(&mut { first }, deinterleave);
+        check(&mut { first }, by_unit);
+    }
+}

@@ -1,0 +1,139 @@
+//! The CPU engine: tiles decoded on all cores.
+//!
+//! Each worker has one input slot and one tile of scratch, both small enough for
+//! its cache: it reads a tile, unpacks it, undoes the predictor and hands the
+//! pixels on before it takes the next, so that nothing but the pixels themselves
+//! travels through main memory. Sources that cannot be read from several threads
+//! are staged instead: one request into one buffer, an aligned slot for each tile.
+//!
+//! Absent from here: GDAL, batches' origin, and what becomes of the pixels.
+
+pub mod codec;
+pub mod deflate;
+pub mod interleave;
+pub mod lzw;
+pub mod packbits;
+pub mod predictor;
+pub mod zstd;
+
+mod tile;
+
+use std::sync::Mutex;
+
+use self::tile::Worker;
+use super::{Batch, Engine, PixelSink, Staged, TileError, TileJob, TileSpec};
+use crate::error::{Error, Result};
+use crate::process::pool;
+
+/// Slots of the staging buffer begin at multiples of this.
+const SLOT_ALIGN: usize = 64;
+
+/// Tiles that are read and decoded as one task hold about this many bytes of
+/// pixels, so that files of one-row strips do not pay for a system call each.
+const TASK_BYTES: usize = 128 << 10;
+
+/// A batch that keeps every worker busy and still ends soon.
+const BATCH_BYTES: usize = 16 << 20;
+
+/// The engine. All its state belongs to the process's workers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CpuEngine;
+
+impl Engine for CpuEngine {
+    fn name(&self) -> &'static str {
+        "CPU"
+    }
+
+    fn appetite(&self, _spec: &TileSpec, limit: usize) -> usize {
+        limit.min(BATCH_BYTES)
+    }
+
+    fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
+        if batch.source.concurrent() {
+            let ranges: Vec<_> = batch.tiles.iter().map(|t| (t.offset, t.len as u64)).collect();
+            batch.source.advise(&ranges);
+            return Ok(Box::new(Direct { batch }));
+        }
+        let mut bytes = 0usize;
+        let mut slots = Vec::with_capacity(batch.tiles.len());
+        for tile in &batch.tiles {
+            slots.push(bytes);
+            bytes += tile.len.next_multiple_of(SLOT_ALIGN);
+        }
+        let mut staging = allocate(bytes, "a batch of compressed tiles")?;
+        let mut ranges = Vec::with_capacity(slots.len());
+        let mut rest: &mut [u8] = &mut staging;
+        for tile in &batch.tiles {
+            let (slot, after) = rest.split_at_mut(tile.len.next_multiple_of(SLOT_ALIGN));
+            ranges.push((tile.offset, &mut slot[..tile.len]));
+            rest = after;
+        }
+        batch.source.read_ranges(&mut ranges)?;
+        Ok(Box::new(InMemory { batch, staging, slots }))
+    }
+}
+
+/// A zeroed buffer, or an error where the system has no memory for it.
+pub(crate) fn allocate(bytes: usize, place: &'static str) -> Result<Vec<u8>> {
+    let mut buffer = Vec::new();
+    buffer
+        .try_reserve_exact(bytes)
+        .map_err(|_| Error::OutOfMemory { bytes: bytes as u64, place })?;
+    buffer.resize(bytes, 0);
+    Ok(buffer)
+}
+
+/// A batch that each worker reads as it goes.
+struct Direct {
+    batch: Batch,
+}
+
+impl Staged for Direct {
+    fn decode(self: Box<Self>, sink: &dyn PixelSink) -> Vec<TileError> {
+        let batch = &self.batch;
+        let group = (TASK_BYTES / batch.spec.tile_bytes().max(1)).clamp(1, 256);
+        decode_groups(batch, group, |worker, first, tiles, failed| {
+            let _ = first;
+            worker.read_and_decode(&batch.spec, &*batch.source, tiles, sink, failed);
+        })
+    }
+}
+
+/// A batch whose bytes are all here.
+struct InMemory {
+    batch: Batch,
+    staging: Vec<u8>,
+    slots: Vec<usize>,
+}
+
+impl Staged for InMemory {
+    fn decode(self: Box<Self>, sink: &dyn PixelSink) -> Vec<TileError> {
+        decode_groups(&self.batch, 1, |worker, first, tiles, failed| {
+            for (i, tile) in tiles.iter().enumerate() {
+                let slot = self.slots[first + i];
+                let bytes = &self.staging[slot..slot + tile.len];
+                worker.decode(&self.batch.spec, tile, bytes, sink, failed);
+            }
+        })
+    }
+}
+
+/// Runs `task(worker, index of the first tile, tiles, failures)` over groups of tiles.
+fn decode_groups(
+    batch: &Batch,
+    group: usize,
+    task: impl Fn(&mut Worker, usize, &[TileJob], &mut Vec<TileError>) + Sync,
+) -> Vec<TileError> {
+    let failures = Mutex::new(Vec::new());
+    let groups = batch.tiles.len().div_ceil(group);
+    pool::run(batch.threads, groups, &|i| {
+        let first = i * group;
+        let tiles = &batch.tiles[first..batch.tiles.len().min(first + group)];
+        let mut failed = Vec::new();
+        Worker::with(|worker| task(worker, first, tiles, &mut failed));
+        if !failed.is_empty() {
+            failures.lock().unwrap_or_else(|e| e.into_inner()).append(&mut failed);
+        }
+    });
+    failures.into_inner().unwrap_or_else(|e| e.into_inner())
+}

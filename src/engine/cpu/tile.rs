@@ -1,0 +1,266 @@
+//! One tile on one thread: read, unpack, undo the predictor, hand on.
+
+use std::cell::RefCell;
+
+use super::codec::CodecError;
+use super::deflate::Deflate;
+use super::lzw::Lzw;
+use super::zstd::Zstd;
+use super::{allocate, packbits, predictor};
+use crate::engine::{Codec, PixelSink, Pixels, Predictor, Sample, TileError, TileJob, TileSpec};
+use crate::error::{Error, Result};
+use crate::io::ByteSource;
+
+/// Tiles closer together than this are read in one go, the gap included.
+const READ_GAP: u64 = 4 << 10;
+/// One read is at most this long, unless one tile is.
+const READ_BYTES: u64 = 1 << 20;
+/// Scratch larger than this is given back when the task is done.
+const KEEP_BYTES: usize = 8 << 20;
+
+/// What a thread needs to decode tiles, kept from tile to tile.
+#[derive(Default)]
+pub(super) struct Worker {
+    input: Vec<u8>,
+    tile: Vec<u8>,
+    scratch: Vec<u8>,
+    codecs: Codecs,
+}
+
+/// Decoder contexts, made when first used.
+#[derive(Default)]
+struct Codecs {
+    lzw: Option<Lzw>,
+    deflate: Option<Deflate>,
+    zstd: Option<Zstd>,
+}
+
+thread_local! {
+    static WORKER: RefCell<Worker> = RefCell::default();
+}
+
+impl Worker {
+    /// Lends this thread's worker. A sink that comes back into the engine on the
+    /// same thread gets a fresh one.
+    pub(super) fn with<T>(use_it: impl FnOnce(&mut Worker) -> T) -> T {
+        WORKER.with(|cell| match cell.try_borrow_mut() {
+            Ok(mut worker) => {
+                let result = use_it(&mut worker);
+                worker.trim();
+                result
+            }
+            Err(_) => use_it(&mut Worker::default()),
+        })
+    }
+
+    fn trim(&mut self) {
+        for buffer in [&mut self.input, &mut self.tile, &mut self.scratch] {
+            if buffer.capacity() > KEEP_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+    }
+
+    /// Reads the tiles, neighbours in the file together, and decodes each.
+    pub(super) fn read_and_decode(
+        &mut self,
+        spec: &TileSpec,
+        source: &dyn ByteSource,
+        tiles: &[TileJob],
+        sink: &dyn PixelSink,
+        failed: &mut Vec<TileError>,
+    ) {
+        let mut input = std::mem::take(&mut self.input);
+        let mut rest = tiles;
+        while !rest.is_empty() {
+            let run = neighbours(rest);
+            let (now, later) = rest.split_at(run);
+            rest = later;
+            let start = now[0].offset;
+            let end = now[run - 1].offset + now[run - 1].len as u64;
+            match read(source, start, (end - start) as usize, &mut input) {
+                Ok(bytes) => {
+                    for tile in now {
+                        let at = (tile.offset - start) as usize;
+                        self.decode(spec, tile, &bytes[at..at + tile.len], sink, failed);
+                    }
+                }
+                Err(error) if run == 1 => failed.push(TileError { id: now[0].id, error }),
+                // One bad range must not fail its neighbours.
+                Err(_) => {
+                    for tile in now {
+                        match read(source, tile.offset, tile.len, &mut input) {
+                            Ok(bytes) => self.decode(spec, tile, bytes, sink, failed),
+                            Err(error) => failed.push(TileError { id: tile.id, error }),
+                        }
+                    }
+                }
+            }
+        }
+        self.input = input;
+    }
+
+    /// Decodes one tile from its bytes and hands it on, or notes why not.
+    pub(super) fn decode(
+        &mut self,
+        spec: &TileSpec,
+        tile: &TileJob,
+        bytes: &[u8],
+        sink: &dyn PixelSink,
+        failed: &mut Vec<TileError>,
+    ) {
+        if let Err(error) = self.try_decode(spec, tile, bytes, sink) {
+            failed.push(TileError { id: tile.id, error });
+        }
+    }
+
+    fn try_decode(
+        &mut self,
+        spec: &TileSpec,
+        tile: &TileJob,
+        bytes: &[u8],
+        sink: &dyn PixelSink,
+    ) -> Result<()> {
+        let stored_row = spec.stored_row_bytes();
+        let needed = stored_row * tile.rows;
+        if spec.codec == Codec::None && spec.predictor == Predictor::None && !spec.swap {
+            if let Sample::Whole { .. } = spec.sample {
+                let data = bytes.get(..needed).ok_or_else(|| short(tile, bytes.len(), needed))?;
+                sink.put(tile.id, Pixels { data, rows: tile.rows, row_bytes: stored_row });
+                return Ok(());
+            }
+        }
+        plausible(spec.codec, tile, needed)?;
+        let capacity = stored_row * spec.height;
+        if self.tile.len() < capacity {
+            self.tile = Vec::new();
+            self.tile = allocate(capacity, "a tile")?;
+        }
+        let unpacked = &mut self.tile[..capacity];
+        let got = unpack(&mut self.codecs, spec.codec, bytes, unpacked)
+            .map_err(|e| decode_error(e, tile))?;
+        if got < needed {
+            return Err(short(tile, got, needed));
+        }
+        let data = &mut unpacked[..needed];
+        undo_predictor(spec, data, &mut self.scratch);
+        let data: &[u8] = match spec.sample {
+            Sample::Whole { .. } => data,
+            Sample::Bit { on } => expand_bits(data, spec, tile.rows, on, &mut self.scratch),
+        };
+        sink.put(tile.id, Pixels { data, rows: tile.rows, row_bytes: spec.row_bytes() });
+        Ok(())
+    }
+}
+
+/// How many of the first tiles follow each other closely enough for one read.
+fn neighbours(tiles: &[TileJob]) -> usize {
+    let start = tiles[0].offset;
+    let mut end = start + tiles[0].len as u64;
+    let mut run = 1;
+    for tile in &tiles[1..] {
+        let next = tile.offset + tile.len as u64;
+        if tile.offset < end || tile.offset - end > READ_GAP || next - start > READ_BYTES {
+            break;
+        }
+        end = next;
+        run += 1;
+    }
+    run
+}
+
+fn read<'a>(
+    source: &dyn ByteSource,
+    offset: u64,
+    len: usize,
+    buffer: &'a mut Vec<u8>,
+) -> Result<&'a [u8]> {
+    if buffer.len() < len {
+        *buffer = Vec::new();
+        *buffer = allocate(len, "a compressed tile")?;
+    }
+    let slot = &mut buffer[..len];
+    source.read_at(offset, slot)?;
+    Ok(slot)
+}
+
+/// Refuses a tile whose few bytes cannot hold what its size claims, before
+/// anything of that size is allocated.
+fn plausible(codec: Codec, tile: &TileJob, needed: usize) -> Result<()> {
+    let most = match codec {
+        Codec::None => 1,
+        Codec::PackBits => 128,
+        Codec::Deflate => 1_100,
+        // 12-bit codes for strings of up to 3838 bytes.
+        Codec::Lzw => 4_096,
+        // Blocks of 128 KiB from four bytes.
+        Codec::Zstd => 43_691,
+    };
+    if needed / most > tile.len {
+        return Err(short(tile, tile.len.saturating_mul(most), needed));
+    }
+    Ok(())
+}
+
+fn short(tile: &TileJob, got: usize, needed: usize) -> Error {
+    Error::corrupt(format!("{got} bytes where a tile needs {needed}"), tile.offset)
+}
+
+fn decode_error(error: CodecError, tile: &TileJob) -> Error {
+    match error {
+        CodecError::OldStyleLzw => Error::Unsupported(error.to_string()),
+        _ => Error::corrupt(error.to_string(), tile.offset),
+    }
+}
+
+fn unpack(
+    codecs: &mut Codecs,
+    codec: Codec,
+    bytes: &[u8],
+    tile: &mut [u8],
+) -> std::result::Result<usize, CodecError> {
+    match codec {
+        Codec::None => {
+            let len = bytes.len().min(tile.len());
+            tile[..len].copy_from_slice(&bytes[..len]);
+            Ok(len)
+        }
+        Codec::PackBits => packbits::decode(bytes, tile),
+        Codec::Lzw => codecs.lzw.get_or_insert_with(Lzw::new).decode(bytes, tile),
+        Codec::Deflate => codecs.deflate.get_or_insert_with(Deflate::new).decode(bytes, tile),
+        Codec::Zstd => codecs.zstd.get_or_insert_with(Zstd::new).decode(bytes, tile),
+    }
+}
+
+fn undo_predictor(spec: &TileSpec, data: &mut [u8], scratch: &mut Vec<u8>) {
+    let Sample::Whole { bytes, unit } = spec.sample else { return };
+    let (bytes, row) = (usize::from(bytes), spec.stored_row_bytes());
+    match spec.predictor {
+        Predictor::None if spec.swap => predictor::swap_samples(data, usize::from(unit)),
+        Predictor::None => {}
+        Predictor::Horizontal => {
+            predictor::undo_horizontal(data, row, spec.samples, bytes, spec.swap);
+        }
+        Predictor::FloatingPoint => {
+            predictor::undo_floating_point(data, row, spec.samples, bytes, scratch);
+        }
+    }
+}
+
+/// One byte for each bit; the bits beyond the row's width are padding.
+fn expand_bits<'a>(
+    packed: &[u8],
+    spec: &TileSpec,
+    rows: usize,
+    on: u8,
+    out: &'a mut Vec<u8>,
+) -> &'a [u8] {
+    let width = spec.width * spec.samples;
+    out.clear();
+    out.reserve(width * rows);
+    for row in packed.chunks_exact(spec.stored_row_bytes()).take(rows) {
+        let bits = row.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
+        out.extend(bits.take(width).map(|bit| bit * on));
+    }
+    out
+}

@@ -1,0 +1,185 @@
+//! The contract between the batching layer and whatever decodes tiles.
+//!
+//! A [`Batch`] names tiles of one kind and where their bytes are. An engine
+//! first *stages* it (asks for the bytes, all of them before it waits for the
+//! first one) and then *decodes* it into a [`PixelSink`]. Staging the next batch
+//! overlaps decoding of this one. Staging memory belongs to the engine, since
+//! only it knows what memory it can decode from (a worker's cache, pinned memory).
+//!
+//! Invariants: a sink gets whole tiles or nothing of them, each at most once; a
+//! tile that was not delivered has an error in the result; no engine knows what
+//! a pixel is for. Absent from here: GDAL, files, and the names of engines.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::io::ByteSource;
+
+pub mod cpu;
+pub mod select;
+
+/// How the bytes of a tile are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Samples as they are.
+    None,
+    /// TIFF 5, MSB first.
+    Lzw,
+    /// TIFF 8 and 32946: a zlib stream.
+    Deflate,
+    /// TIFF 32773.
+    PackBits,
+    /// TIFF 50000.
+    Zstd,
+}
+
+/// What was done to the samples before they were packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Predictor {
+    /// Nothing.
+    None,
+    /// Differences to the pixel on the left (TIFF predictor 2).
+    Horizontal,
+    /// Byte planes of floating-point numbers, differenced (TIFF predictor 3).
+    FloatingPoint,
+}
+
+/// How one stored sample becomes one sample in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Sample {
+    /// `bytes` bytes in one sample (1, 2, 4, 8 or 16); byte order is undone in
+    /// units of `unit` bytes, which is half of `bytes` for complex numbers.
+    Whole {
+        /// Bytes of the sample.
+        bytes: u8,
+        /// Bytes of what is swapped as one number.
+        unit: u8,
+    },
+    /// One bit, expanded to a byte that is 0 or `on`. Rows begin at bytes.
+    Bit {
+        /// The byte for a set bit.
+        on: u8,
+    },
+}
+
+impl Sample {
+    /// Bytes of one sample in memory.
+    pub fn bytes(self) -> usize {
+        match self {
+            Sample::Whole { bytes, .. } => usize::from(bytes),
+            Sample::Bit { .. } => 1,
+        }
+    }
+}
+
+/// What all tiles of a batch have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TileSpec {
+    /// How tiles are packed.
+    pub codec: Codec,
+    /// What was done before packing.
+    pub predictor: Predictor,
+    /// The samples.
+    pub sample: Sample,
+    /// Samples of a pixel inside one tile: all of them in a contiguous image,
+    /// one where each plane has its own tiles.
+    pub samples: usize,
+    /// Stored width in pixels, padding included.
+    pub width: usize,
+    /// Stored height in pixels; a bottom strip may have fewer.
+    pub height: usize,
+    /// The file's byte order is not this machine's.
+    pub swap: bool,
+}
+
+impl TileSpec {
+    /// Bytes of one stored row, unpacked.
+    pub fn stored_row_bytes(&self) -> usize {
+        match self.sample {
+            Sample::Whole { bytes, .. } => self.width * self.samples * usize::from(bytes),
+            Sample::Bit { .. } => (self.width * self.samples).div_ceil(8),
+        }
+    }
+
+    /// Bytes of one row in memory.
+    pub fn row_bytes(&self) -> usize {
+        self.width * self.samples * self.sample.bytes()
+    }
+
+    /// Bytes of a whole tile in memory. Checked when the spec is made from a file.
+    pub fn tile_bytes(&self) -> usize {
+        self.row_bytes() * self.height
+    }
+}
+
+/// One tile of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct TileJob {
+    /// What the sink and the caller know the tile by.
+    pub id: u64,
+    /// First byte in the source.
+    pub offset: u64,
+    /// Bytes in the source.
+    pub len: usize,
+    /// Rows that must be there; rows below are padding and may be missing.
+    pub rows: usize,
+}
+
+/// Tiles of one kind, to be decoded together.
+#[derive(Clone)]
+pub struct Batch {
+    /// What they have in common.
+    pub spec: Arc<TileSpec>,
+    /// The tiles.
+    pub tiles: Vec<TileJob>,
+    /// Where their bytes are.
+    pub source: Arc<dyn ByteSource>,
+    /// How many threads may work on it.
+    pub threads: usize,
+}
+
+/// Decoded pixels of one tile: rows of interleaved samples in native byte order.
+#[derive(Debug, Clone, Copy)]
+pub struct Pixels<'a> {
+    /// The first `rows` rows.
+    pub data: &'a [u8],
+    /// Rows in `data`.
+    pub rows: usize,
+    /// Bytes from a row to the next.
+    pub row_bytes: usize,
+}
+
+/// Takes decoded tiles, from any thread.
+pub trait PixelSink: Sync {
+    /// The tile with this id. Called at most once for each.
+    fn put(&self, id: u64, pixels: Pixels<'_>);
+}
+
+/// A tile that could not be decoded.
+#[derive(Debug, Clone)]
+pub struct TileError {
+    /// Which one.
+    pub id: u64,
+    /// Why.
+    pub error: Error,
+}
+
+/// A batch whose bytes are on their way or here.
+pub trait Staged: Send {
+    /// Decodes the batch and delivers it. The tiles that failed come back with
+    /// their reasons, and the sink never saw them.
+    fn decode(self: Box<Self>, sink: &dyn PixelSink) -> Vec<TileError>;
+}
+
+/// Something that decodes batches.
+pub trait Engine: Send + Sync {
+    /// The name users see.
+    fn name(&self) -> &'static str;
+
+    /// Bytes of pixels that make a good batch, at most `limit`.
+    fn appetite(&self, spec: &TileSpec, limit: usize) -> usize;
+
+    /// Asks for the batch's bytes. Where the source is cheap to read from several
+    /// threads this only announces them; else it reads them in one request.
+    fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>>;
+}

@@ -1,0 +1,75 @@
+//! Messages and configuration.
+
+use std::ffi::{CStr, CString};
+
+use gdal_sys::{CPLDebug, CPLErr, CPLError, CPLGetConfigOption};
+
+use crate::error::Error;
+
+// Numbers of cpl_error.h that gdal-sys, made from functions, does not carry.
+const CPLE_APP_DEFINED: i32 = 1;
+const CPLE_OUT_OF_MEMORY: i32 = 2;
+const CPLE_FILE_IO: i32 = 3;
+const CPLE_ILLEGAL_ARG: i32 = 5;
+const CPLE_NOT_SUPPORTED: i32 = 6;
+const CPLE_ASSERTION_FAILED: i32 = 7;
+const CPLE_USER_INTERRUPT: i32 = 9;
+
+/// The driver's name in messages.
+pub const NAME: &str = "GPUGTiff";
+
+/// A C string; what follows a NUL is lost.
+pub(crate) fn c_string(text: &str) -> CString {
+    let text = text.split('\0').next().unwrap_or_default();
+    CString::new(text).unwrap_or_default()
+}
+
+/// Raises a failure on this thread.
+pub fn failure(error: &Error, text: &str) {
+    raise(CPLErr::CE_Failure, code(error), text);
+}
+
+/// Raises the failure for a panic that was caught.
+pub fn panicked(text: &str) {
+    raise(CPLErr::CE_Failure, CPLE_ASSERTION_FAILED, text);
+}
+
+/// Raises a warning on this thread.
+pub fn warning(text: &str) {
+    raise(CPLErr::CE_Warning, CPLE_APP_DEFINED, text);
+}
+
+fn raise(class: CPLErr::Type, number: i32, text: &str) {
+    let text = c_string(&format!("{NAME}: {text}"));
+    // SAFETY: the format takes one string, which lives until the call returns.
+    unsafe { CPLError(class, number, c"%s".as_ptr(), text.as_ptr()) };
+}
+
+/// A line for CPL_DEBUG.
+pub fn debug(text: &str) {
+    let text = c_string(text);
+    // SAFETY: as in `raise`.
+    unsafe { CPLDebug(c"GPUGTIFF".as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
+}
+
+/// A configuration option, the thread's before the process's.
+pub fn config(name: &str) -> Option<String> {
+    let name = c_string(name);
+    // SAFETY: the name is a C string. GDAL's answer stays valid until this thread
+    // changes the option, and is copied at once.
+    unsafe {
+        let value = CPLGetConfigOption(name.as_ptr(), std::ptr::null());
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
+    }
+}
+
+fn code(error: &Error) -> i32 {
+    match error {
+        Error::Corrupt { .. } | Error::Device(_) => CPLE_APP_DEFINED,
+        Error::Unsupported(_) => CPLE_NOT_SUPPORTED,
+        Error::Io { .. } => CPLE_FILE_IO,
+        Error::OutOfMemory { .. } => CPLE_OUT_OF_MEMORY,
+        Error::BadOption { .. } => CPLE_ILLEGAL_ARG,
+        Error::Interrupted => CPLE_USER_INTERRUPT,
+    }
+}

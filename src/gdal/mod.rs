@@ -1,0 +1,8 @@
+//! GDAL as this crate uses it from Rust: files, messages, conversion of samples.
+//!
+//! The only room besides `capi` that calls GDAL's C functions. Everything here is
+//! a safe function around one or two of them.
+
+pub mod log;
+pub mod vsi;
+pub mod words;

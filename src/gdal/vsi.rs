@@ -1,0 +1,337 @@
+//! Files as GDAL reaches them.
+//!
+//! A plain file is read with `pread` on its descriptor, from any thread. Anything
+//! else goes through one VSI handle under a lock, many ranges in one call; workers
+//! that read on a caller's behalf get that caller's thread-local configuration,
+//! since credentials live there. A forked child opens handles of its own: a
+//! handle's position is shared with the parent.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gdal_sys::{
+    CPLGetThreadLocalConfigOptions, CPLSetThreadLocalConfigOptions, CSLDestroy, VSIFCloseL,
+    VSIFGetNativeFileDescriptorL, VSIFOpenL, VSIFReadL, VSIFReadMultiRangeL, VSIFSeekL, VSIFTellL,
+    VSILFILE,
+};
+
+use super::log::c_string;
+use crate::error::{Cause, Error, Result};
+use crate::io::ByteSource;
+use crate::process::PerProcess;
+
+/// Announced reads are cut to what Linux reads ahead for one announcement.
+const ADVICE_BYTES: u64 = 128 << 10;
+
+/// A file opened by its GDAL path.
+pub struct VsiFile {
+    path: CString,
+    plain: Option<Plain>,
+    handle: PerProcess<Mutex<Option<Handle>>>,
+}
+
+/// A VSI handle, closed when dropped.
+struct Handle(*mut VSILFILE);
+
+// SAFETY: a VSI handle may be used from any thread, by one at a time; ours is
+// behind a mutex.
+unsafe impl Send for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: opened by VSIFOpenL, closed once.
+        unsafe { VSIFCloseL(self.0) };
+    }
+}
+
+/// A descriptor of our own, for `pread`.
+struct Plain(c_int);
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        // SAFETY: made by dup, closed once.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+impl VsiFile {
+    /// Opens the file now if that is cheap (a plain file), else when first read.
+    pub fn open(path: &str) -> Result<VsiFile> {
+        let path = c_string(path);
+        let mut file = VsiFile { path, plain: None, handle: PerProcess::new() };
+        if !file.path.to_bytes().starts_with(b"/vsi")
+            || file.path.to_bytes().starts_with(b"/vsimem/")
+        {
+            let handle = file.open_handle()?;
+            file.plain = plain(&handle);
+            if file.plain.is_none() {
+                *guard(file.handle.get_or_init(Mutex::default)) = Some(handle);
+            }
+        }
+        Ok(file)
+    }
+
+    fn open_handle(&self) -> Result<Handle> {
+        // SAFETY: both are C strings.
+        let handle = unsafe { VSIFOpenL(self.path.as_ptr(), c"rb".as_ptr()) };
+        if handle.is_null() {
+            let source = Cause(format!("cannot open {}", self.path.to_string_lossy()));
+            return Err(Error::Io { offset: 0, len: 0, source });
+        }
+        Ok(Handle(handle))
+    }
+
+    /// Runs `work` with this process's handle.
+    fn with_handle<T>(&self, work: impl FnOnce(*mut VSILFILE) -> Result<T>) -> Result<T> {
+        let mut slot = guard(self.handle.get_or_init(Mutex::default));
+        let handle = match slot.as_mut() {
+            Some(handle) => handle,
+            None => slot.insert(self.open_handle()?),
+        };
+        work(handle.0)
+    }
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A duplicate of the handle's descriptor, if it is a plain file's.
+fn plain(handle: &Handle) -> Option<Plain> {
+    // SAFETY: the handle is open.
+    let native = unsafe { VSIFGetNativeFileDescriptorL(handle.0) };
+    // The pointer is the number; GDAL has no other way to return it.
+    let descriptor = c_int::try_from(native as usize).ok().filter(|_| !native.is_null())?;
+    // SAFETY: duplicating a number that is not a descriptor fails, no more.
+    let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    (own >= 0).then_some(Plain(own))
+}
+
+fn failed(offset: u64, len: usize, why: impl Into<String>) -> Error {
+    Error::Io { offset, len: len as u64, source: Cause(why.into()) }
+}
+
+impl Plain {
+    fn len(&self) -> u64 {
+        // SAFETY: `stat` is plain data that fstat fills.
+        unsafe {
+            let mut stat: libc::stat64 = std::mem::zeroed();
+            if libc::fstat64(self.0, &mut stat) == 0 { stat.st_size as u64 } else { 0 }
+        }
+    }
+
+    fn read_at(&self, offset: u64, mut buf: &mut [u8]) -> Result<()> {
+        let (start, len) = (offset, buf.len());
+        let mut offset = offset;
+        while !buf.is_empty() {
+            let Ok(at) = libc::off64_t::try_from(offset) else {
+                return Err(failed(start, len, "offset too large"));
+            };
+            // SAFETY: the buffer is valid for its length.
+            let got = unsafe { libc::pread64(self.0, buf.as_mut_ptr().cast(), buf.len(), at) };
+            match got {
+                0 => return Err(failed(start, len, "the file ends before")),
+                1.. => {
+                    offset += got as u64;
+                    buf = &mut buf[got as usize..];
+                }
+                _ => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(failed(start, len, error.to_string()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel to begin reading, neighbours together.
+    fn advise(&self, ranges: &[(u64, u64)]) {
+        let announce = |start: u64, end: u64| {
+            let mut at = start;
+            while at < end {
+                let len = (end - at).min(ADVICE_BYTES);
+                // SAFETY: no memory is passed; wrong numbers are refused.
+                unsafe {
+                    libc::posix_fadvise64(self.0, at as _, len as _, libc::POSIX_FADV_WILLNEED)
+                };
+                at += len;
+            }
+        };
+        let mut run: Option<(u64, u64)> = None;
+        for &(offset, len) in ranges {
+            let end = offset.saturating_add(len);
+            run = match run {
+                Some((start, last)) if offset >= last && offset - last < ADVICE_BYTES => {
+                    Some((start, end))
+                }
+                other => {
+                    if let Some((start, last)) = other {
+                        announce(start, last);
+                    }
+                    Some((offset, end))
+                }
+            };
+        }
+        if let Some((start, end)) = run {
+            announce(start, end);
+        }
+    }
+}
+
+impl VsiFile {
+    fn len(&self) -> u64 {
+        if let Some(plain) = &self.plain {
+            return plain.len();
+        }
+        let size = self.with_handle(|handle| {
+            // SAFETY: the handle is open and ours alone while the lock is held.
+            unsafe {
+                if VSIFSeekL(handle, 0, libc::SEEK_END) == 0 {
+                    Ok(VSIFTellL(handle))
+                } else {
+                    Ok(0)
+                }
+            }
+        });
+        size.unwrap_or(0)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if let Some(plain) = &self.plain {
+            return plain.read_at(offset, buf);
+        }
+        self.with_handle(|handle| {
+            // SAFETY: the handle is open and ours alone while the lock is held; the
+            // buffer is valid for its length.
+            let got = unsafe {
+                if VSIFSeekL(handle, offset, libc::SEEK_SET) != 0 {
+                    return Err(failed(offset, buf.len(), "cannot seek there"));
+                }
+                VSIFReadL(buf.as_mut_ptr().cast(), 1, buf.len(), handle)
+            };
+            if got == buf.len() {
+                return Ok(());
+            }
+            Err(failed(offset, buf.len(), format!("got {got} bytes")))
+        })
+    }
+
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        if self.plain.is_some() || ranges.len() < 2 {
+            return ranges.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf));
+        }
+        // In file order: a compressed stream (/vsigzip/) can only go forward.
+        ranges.sort_by_key(|(offset, _)| *offset);
+        let mut data: Vec<*mut c_void> =
+            ranges.iter_mut().map(|(_, buf)| buf.as_mut_ptr().cast()).collect();
+        let offsets: Vec<u64> = ranges.iter().map(|(offset, _)| *offset).collect();
+        let sizes: Vec<usize> = ranges.iter().map(|(_, buf)| buf.len()).collect();
+        let count = c_int::try_from(ranges.len())
+            .map_err(|_| failed(offsets[0], 0, "too many ranges at once"))?;
+        self.with_handle(|handle| {
+            // SAFETY: three arrays of `count` entries; each buffer is valid for its
+            // size and no two overlap; the handle is ours alone.
+            let result = unsafe {
+                VSIFReadMultiRangeL(
+                    count,
+                    data.as_mut_ptr(),
+                    offsets.as_ptr(),
+                    sizes.as_ptr(),
+                    handle,
+                )
+            };
+            if result == 0 {
+                return Ok(());
+            }
+            let bytes = sizes.iter().sum();
+            Err(failed(offsets[0], bytes, format!("reading {count} ranges failed")))
+        })
+    }
+}
+
+/// A copy of a thread's configuration options, freed when dropped.
+struct ConfigOptions(*mut *mut c_char);
+
+// SAFETY: a list of strings that nobody changes.
+unsafe impl Send for ConfigOptions {}
+// SAFETY: as above.
+unsafe impl Sync for ConfigOptions {}
+
+impl Drop for ConfigOptions {
+    fn drop(&mut self) {
+        // SAFETY: a list that GDAL allocated for us.
+        unsafe { CSLDestroy(self.0) };
+    }
+}
+
+impl ConfigOptions {
+    /// This thread's.
+    fn capture() -> ConfigOptions {
+        // SAFETY: no arguments; the list is ours.
+        ConfigOptions(unsafe { CPLGetThreadLocalConfigOptions() })
+    }
+
+    /// Makes them this thread's.
+    fn apply(&self) {
+        // SAFETY: GDAL copies the list.
+        unsafe { CPLSetThreadLocalConfigOptions(self.0.cast_const().cast()) };
+    }
+}
+
+/// A file as a source of bytes, on behalf of its opener's thread or of another's.
+pub struct VsiSource {
+    file: Arc<VsiFile>,
+    on_behalf: Option<ConfigOptions>,
+}
+
+impl VsiSource {
+    /// A source of the file's bytes.
+    pub fn new(file: VsiFile) -> VsiSource {
+        VsiSource { file: Arc::new(file), on_behalf: None }
+    }
+
+    /// Runs `work` under the configuration it is done for; restores the thread's own.
+    fn with_config<T>(&self, work: impl FnOnce(&VsiFile) -> T) -> T {
+        let Some(config) = &self.on_behalf else { return work(&self.file) };
+        let own = ConfigOptions::capture();
+        config.apply();
+        let result = work(&self.file);
+        own.apply();
+        result
+    }
+}
+
+impl ByteSource for VsiSource {
+    fn len(&self) -> u64 {
+        self.with_config(VsiFile::len)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.with_config(|file| file.read_at(offset, buf))
+    }
+
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        self.with_config(|file| file.read_ranges(ranges))
+    }
+
+    fn concurrent(&self) -> bool {
+        self.file.plain.is_some()
+    }
+
+    fn advise(&self, ranges: &[(u64, u64)]) {
+        if let Some(plain) = &self.file.plain {
+            plain.advise(ranges);
+        }
+    }
+
+    fn for_worker(&self) -> Option<Arc<dyn ByteSource>> {
+        if self.concurrent() {
+            return None;
+        }
+        let on_behalf = Some(ConfigOptions::capture());
+        Some(Arc::new(VsiSource { file: Arc::clone(&self.file), on_behalf }))
+    }
+}

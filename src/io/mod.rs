@@ -1,0 +1,93 @@
+//! Where bytes come from: ranges of a file, asked for one at a time or all at once.
+//!
+//! Knows nothing of TIFF, of GDAL or of what the bytes mean; whoever can seek implements
+//! [`ByteSource`]. Invariant: a read fills the whole buffer or is an error, never a part.
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use crate::error::{Cause, Error, Result};
+
+/// Bytes at offsets; may be asked from any thread.
+pub trait ByteSource: Send + Sync {
+    /// Size of the file now, in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether the file holds nothing.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `buf` from `offset` on, or is `Error::Io`.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// All ranges in one request, in any order; they may overlap.
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        ranges.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf))
+    }
+
+    /// Whether reading from several threads at once is cheap (pread on a local file).
+    fn concurrent(&self) -> bool {
+        false
+    }
+
+    /// Says that these ranges (offset, length) are read soon.
+    fn advise(&self, _ranges: &[(u64, u64)]) {}
+
+    /// The same bytes for another thread to read on this thread's behalf, where
+    /// that needs something of this thread's (credentials); `None`: use this one.
+    fn for_worker(&self) -> Option<Arc<dyn ByteSource>> {
+        None
+    }
+}
+
+/// A file that is in memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Memory(pub Vec<u8>);
+
+impl ByteSource for Memory {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let bytes = usize::try_from(offset)
+            .ok()
+            .and_then(|start| Some(start..start.checked_add(buf.len())?))
+            .and_then(|range| self.0.get(range));
+        match bytes {
+            Some(bytes) => {
+                buf.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(Error::Io {
+                offset,
+                len: buf.len() as u64,
+                source: Cause(format!("the file ends at {}", self.0.len())),
+            }),
+        }
+    }
+
+    fn concurrent(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_reads_whole_ranges_or_fails() {
+        let source = Memory((0..10).collect());
+        let (mut a, mut b) = ([0; 3], [0; 2]);
+        source.read_ranges(&mut [(7, &mut a), (0, &mut b)]).unwrap();
+        assert_eq!((a, b), ([7, 8, 9], [0, 1]));
+        for offset in [8, 10, u64::MAX - 1, u64::MAX] {
+            assert!(matches!(source.read_at(offset, &mut a), Err(Error::Io { .. })), "{offset}");
+        }
+        source.read_at(10, &mut []).unwrap();
+        assert!(!source.is_empty() && Memory::default().is_empty());
+    }
+}

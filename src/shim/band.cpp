@@ -1,0 +1,278 @@
+#include "band.h"
+
+GPUGTiffBand::GPUGTiffBand(GPUGTiffDataset *poDSIn, int nBandIn,
+                           GDALRasterBand *poInner)
+    : m_poInner(poInner)
+{
+    poDS = poDSIn;
+    nBand = nBandIn;
+    eDataType = poInner->GetRasterDataType();
+    eAccess = poInner->GetAccess();
+    nRasterXSize = poInner->GetXSize();
+    nRasterYSize = poInner->GetYSize();
+    poInner->GetBlockSize(&nBlockXSize, &nBlockYSize);
+}
+
+// What the proxy does not forward.
+
+const char *GPUGTiffBand::GetDescription() const
+{
+    return m_poInner->GetDescription();
+}
+
+void GPUGTiffBand::SetDescription(const char *pszDescription)
+{
+    m_poInner->SetDescription(pszDescription);
+}
+
+int64_t GPUGTiffBand::GetNoDataValueAsInt64(int *pbSuccess)
+{
+    return m_poInner->GetNoDataValueAsInt64(pbSuccess);
+}
+
+uint64_t GPUGTiffBand::GetNoDataValueAsUInt64(int *pbSuccess)
+{
+    return m_poInner->GetNoDataValueAsUInt64(pbSuccess);
+}
+
+CPLErr GPUGTiffBand::SetNoDataValueAsInt64(int64_t nNoData)
+{
+    return m_poInner->SetNoDataValueAsInt64(nNoData);
+}
+
+CPLErr GPUGTiffBand::SetNoDataValueAsUInt64(uint64_t nNoData)
+{
+    return m_poInner->SetNoDataValueAsUInt64(nNoData);
+}
+
+GDALSuggestedBlockAccessPattern
+GPUGTiffBand::GetSuggestedBlockAccessPattern() const
+{
+    return m_poInner->GetSuggestedBlockAccessPattern();
+}
+
+int GPUGTiffBand::IGetDataCoverageStatus(int nXOff, int nYOff, int nXSize,
+                                         int nYSize, int nMaskFlagStop,
+                                         double *pdfDataPct)
+{
+    return m_poInner->GetDataCoverageStatus(nXOff, nYOff, nXSize, nYSize,
+                                            nMaskFlagStop, pdfDataPct);
+}
+
+// The counters are answered on bands too, and listed nowhere.
+
+MetadataList GPUGTiffBand::GetMetadata(const char *pszDomain)
+{
+    if (pszDomain != nullptr && EQUAL(pszDomain, "GPUGTIFF"))
+        return Owner()->Counters();
+    return GDALProxyRasterBand::GetMetadata(pszDomain);
+}
+
+const char *GPUGTiffBand::GetMetadataItem(const char *pszName,
+                                          const char *pszDomain)
+{
+    if (pszDomain != nullptr && EQUAL(pszDomain, "GPUGTIFF"))
+        return CSLFetchNameValue(Owner()->Counters(), pszName);
+    return GDALProxyRasterBand::GetMetadataItem(pszName, pszDomain);
+}
+
+// Overviews and masks are wrapped, so that their pixels are ours as well.
+
+GDALRasterBand *GPUGTiffBand::GetOverview(int nOverview)
+{
+    GDALRasterBand *poOverview = m_poInner->GetOverview(nOverview);
+    if (poOverview == nullptr)
+        return nullptr;
+    GDALRasterBand *poOurs = Owner()->Wrap(poOverview, nOverview, 0);
+    return poOurs ? poOurs : poOverview;
+}
+
+GDALRasterBand *GPUGTiffBand::GetRasterSampleOverview(GUIntBig nSamples)
+{
+    return GDALRasterBand::GetRasterSampleOverview(nSamples);
+}
+
+GDALRasterBand *GPUGTiffBand::GetMaskBand()
+{
+    GDALRasterBand *poMask = m_poInner->GetMaskBand();
+    if (poMask == nullptr || !Owner()->DecodesHere())
+        return poMask;
+    GDALDataset *poMaskDS = poMask->GetDataset();
+    if (poMaskDS != nullptr && poMaskDS != Owner()->Inner())
+    {
+        int nBit = 0;
+        switch (poMask->GetMaskValueRange())
+        {
+            case GMVR_0_AND_255_ONLY:
+                nBit = 255;
+                break;
+            case GMVR_0_AND_1_ONLY:
+                nBit = 1;
+                break;
+            default:
+                break;
+        }
+        GDALRasterBand *poOurs = Owner()->Wrap(poMask, -1, nBit);
+        return poOurs ? poOurs : poMask;
+    }
+    // Nodata, alpha or nothing: made from our own pixels.
+    return GDALRasterBand::GetMaskBand();
+}
+
+CPLErr GPUGTiffBand::BuildOverviews(const char *pszResampling, int nOverviews,
+                                    const int *panOverviewList,
+                                    GDALProgressFunc pfnProgress,
+                                    void *pProgressData,
+                                    CSLConstList papszOptions)
+{
+    Owner()->DropLevels();
+    return m_poInner->BuildOverviews(pszResampling, nOverviews, panOverviewList,
+                                     pfnProgress, pProgressData, papszOptions);
+}
+
+CPLErr GPUGTiffBand::CreateMaskBand(int nFlags)
+{
+    Owner()->DropLevels();
+    return m_poInner->CreateMaskBand(nFlags);
+}
+
+// What is computed from pixels is computed from ours; the proxy would have GTiff
+// decode them.
+
+CPLErr GPUGTiffBand::ComputeRasterMinMax(int bApproxOK, double *padfMinMax)
+{
+    return GDALRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax);
+}
+
+CPLErr GPUGTiffBand::GetStatistics(int bApproxOK, int bForce, double *pdfMin,
+                                   double *pdfMax, double *pdfMean,
+                                   double *pdfStdDev)
+{
+    return GDALRasterBand::GetStatistics(bApproxOK, bForce, pdfMin, pdfMax,
+                                         pdfMean, pdfStdDev);
+}
+
+CPLErr GPUGTiffBand::ComputeStatistics(
+    int bApproxOK, double *pdfMin, double *pdfMax, double *pdfMean,
+    double *pdfStdDev, GDALProgressFunc pfnProgress,
+    void *pProgressData GPUGTIFF_STATISTICS_MORE_ARGS)
+{
+    return GDALRasterBand::ComputeStatistics(
+        bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
+        pProgressData GPUGTIFF_STATISTICS_MORE);
+}
+
+CPLErr GPUGTiffBand::GetHistogram(double dfMin, double dfMax, int nBuckets,
+                                  GUIntBig *panHistogram,
+                                  int bIncludeOutOfRange, int bApproxOK,
+                                  GDALProgressFunc pfnProgress,
+                                  void *pProgressData)
+{
+    return GDALRasterBand::GetHistogram(dfMin, dfMax, nBuckets, panHistogram,
+                                        bIncludeOutOfRange, bApproxOK,
+                                        pfnProgress, pProgressData);
+}
+
+CPLErr GPUGTiffBand::GetDefaultHistogram(double *pdfMin, double *pdfMax,
+                                         int *pnBuckets,
+                                         GUIntBig **ppanHistogram, int bForce,
+                                         GDALProgressFunc pfnProgress,
+                                         void *pProgressData)
+{
+    // One that was saved (.aux.xml) is GTiff's to know.
+    const CPLErr eSaved = m_poInner->GetDefaultHistogram(
+        pdfMin, pdfMax, pnBuckets, ppanHistogram, FALSE, nullptr, nullptr);
+    if (eSaved == CE_None || !bForce)
+        return eSaved;
+    return GDALRasterBand::GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
+                                               ppanHistogram, bForce,
+                                               pfnProgress, pProgressData);
+}
+
+CPLErr GPUGTiffBand::AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
+                                int nBufXSize, int nBufYSize, GDALDataType eDT,
+                                AdviseOptions papszOptions)
+{
+    if (Owner()->DecodesHere())
+        return CE_None;
+    return GDALProxyRasterBand::AdviseRead(nXOff, nYOff, nXSize, nYSize,
+                                           nBufXSize, nBufYSize, eDT,
+                                           papszOptions);
+}
+
+#if GPUGTIFF_GDAL(3, 10)
+
+GDALRasterBlock *GPUGTiffBand::GetLockedBlockRef(int nXBlockOff, int nYBlockOff,
+                                                 int bJustInitialize)
+{
+    return GDALRasterBand::GetLockedBlockRef(nXBlockOff, nYBlockOff,
+                                             bJustInitialize);
+}
+
+GDALRasterBlock *GPUGTiffBand::TryGetLockedBlockRef(int nXBlockOff,
+                                                    int nYBlockOff)
+{
+    return GDALRasterBand::TryGetLockedBlockRef(nXBlockOff, nYBlockOff);
+}
+
+CPLErr GPUGTiffBand::FlushBlock(int nXBlockOff, int nYBlockOff,
+                                int bWriteDirtyBlock)
+{
+    return GDALRasterBand::FlushBlock(nXBlockOff, nYBlockOff, bWriteDirtyBlock);
+}
+
+CPLErr GPUGTiffBand::InterpolateAtPoint(double dfPixel, double dfLine,
+                                        GDALRIOResampleAlg eInterpolation,
+                                        double *pdfRealValue,
+                                        double *pdfImagValue) const
+{
+    return GDALRasterBand::InterpolateAtPoint(
+        dfPixel, dfLine, eInterpolation, pdfRealValue, pdfImagValue);
+}
+
+#endif
+
+// Pixels.
+
+CPLErr GPUGTiffBand::IReadBlock(int nBlockXOff, int nBlockYOff, void *pImage)
+{
+    if (Owner()->DecodesHere())
+        return Owner()->ReadBlock(nBand, nBlockXOff, nBlockYOff, pImage);
+    Owner()->CountPassed(true);
+    return m_poInner->ReadBlock(nBlockXOff, nBlockYOff, pImage);
+}
+
+CPLErr GPUGTiffBand::IWriteBlock(int nBlockXOff, int nBlockYOff, void *pImage)
+{
+    return m_poInner->WriteBlock(nBlockXOff, nBlockYOff, pImage);
+}
+
+CPLErr GPUGTiffBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
+                               int nXSize, int nYSize, void *pData,
+                               int nBufXSize, int nBufYSize,
+                               GDALDataType eBufType, GSpacing nPixelSpace,
+                               GSpacing nLineSpace,
+                               GDALRasterIOExtraArg *psExtraArg)
+{
+    GPUGTiffDataset *poOwner = Owner();
+    if (eRWFlag != GF_Read || !poOwner->DecodesHere())
+    {
+        poOwner->CountPassed(false);
+        GDALDataset *poThreaded =
+            eRWFlag == GF_Read ? poOwner->ThreadedInner() : nullptr;
+        GDALRasterBand *poInner =
+            poThreaded ? poThreaded->GetRasterBand(nBand) : m_poInner;
+        return poInner->RasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
+                                 nBufXSize, nBufYSize, eBufType, nPixelSpace,
+                                 nLineSpace, psExtraArg);
+    }
+    if (GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
+                        psExtraArg) &&
+        !GPUGTiffIsInOneBlock(this, nXOff, nYOff, nXSize, nYSize))
+        return poOwner->ReadWindow(nXOff, nYOff, nXSize, nYSize, pData,
+                                   eBufType, 1, &nBand, nPixelSpace, nLineSpace,
+                                   0, psExtraArg);
+    return GDALRasterBand::IRasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize,
+                                     pData, nBufXSize, nBufYSize, eBufType,
+                                     nPixelSpace, nLineSpace, psExtraArg);
+}

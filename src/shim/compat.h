@@ -1,0 +1,49 @@
+// GDAL's signatures that changed between 3.6 and 3.14, each under one name.
+#ifndef GPUGTIFF_COMPAT_H
+#define GPUGTIFF_COMPAT_H
+
+#include "gdal_priv.h"
+#include "gdal_proxy.h"
+
+#define GPUGTIFF_GDAL(major, minor)                                            \
+    (GDAL_VERSION_NUM >= GDAL_COMPUTE_VERSION(major, minor, 0))
+
+#if GPUGTIFF_GDAL(3, 7)
+using FlushResult = CPLErr;
+#define GPUGTIFF_REF_BAND_ARGS bool
+#else
+using FlushResult = void;
+#define GPUGTIFF_REF_BAND_ARGS
+#endif
+
+#if GPUGTIFF_GDAL(3, 10)
+using BandMap = BANDMAP_TYPE;
+#else
+using BandMap = int *;
+#endif
+
+#if GPUGTIFF_GDAL(3, 12)
+#define GPUGTIFF_CAPABILITY_CONST const
+#else
+#define GPUGTIFF_CAPABILITY_CONST
+#endif
+
+#if GPUGTIFF_GDAL(3, 13)
+using MetadataList = CSLConstList;
+using AdviseOptions = CSLConstList;
+#define GPUGTIFF_DRIVER_CONST const
+#else
+using MetadataList = char **;
+using AdviseOptions = char **;
+#define GPUGTIFF_DRIVER_CONST
+#endif
+
+#if GPUGTIFF_GDAL(3, 14)
+#define GPUGTIFF_STATISTICS_MORE_ARGS , CSLConstList papszOptions
+#define GPUGTIFF_STATISTICS_MORE , papszOptions
+#else
+#define GPUGTIFF_STATISTICS_MORE_ARGS
+#define GPUGTIFF_STATISTICS_MORE
+#endif
+
+#endif

@@ -1,0 +1,565 @@
+#include "dataset.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unistd.h>
+
+#include "band.h"
+
+const gpugtiff::Api *g_poApi = nullptr;
+
+bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
+                     int nBufXSize, int nBufYSize,
+                     const GDALRasterIOExtraArg *psExtraArg)
+{
+    if (nBufXSize != nXSize || nBufYSize != nYSize)
+        return false;
+    return psExtraArg == nullptr ||
+           !psExtraArg->bFloatingPointWindowValidity ||
+           (psExtraArg->dfXOff == nXOff && psExtraArg->dfYOff == nYOff &&
+            psExtraArg->dfXSize == nXSize && psExtraArg->dfYSize == nYSize);
+}
+
+bool GPUGTiffIsInOneBlock(GDALRasterBand *poBand, int nXOff, int nYOff,
+                          int nXSize, int nYSize)
+{
+    int nBlockX = 0;
+    int nBlockY = 0;
+    poBand->GetBlockSize(&nBlockX, &nBlockY);
+    return nXOff / nBlockX == (nXOff + nXSize - 1) / nBlockX &&
+           nYOff / nBlockY == (nYOff + nYSize - 1) / nBlockY;
+}
+
+GPUGTiffDataset::GPUGTiffDataset(GDALDataset *poInner, FilePtr poFile,
+                                 const std::string &osInnerName)
+    : m_poInner(poInner), m_osInnerName(osInnerName),
+      m_poOwnFile(std::move(poFile)), m_poFile(m_poOwnFile.get()),
+      m_nPid(static_cast<int>(getpid()))
+{
+    eAccess = poInner->GetAccess();
+    AddBands();
+}
+
+GPUGTiffDataset::GPUGTiffDataset(GDALDataset *poInner,
+                                 GPUGTiffDataset *poParent, int nOverview,
+                                 int nBit)
+    : m_poInner(poInner), m_poParent(poParent), m_nOverview(nOverview),
+      m_nBit(nBit), m_osInnerName(poInner->GetDescription()),
+      m_poFile(poParent->m_poFile), m_nPid(static_cast<int>(getpid()))
+{
+    // An external overview or mask is another file.
+    if (m_osInnerName.empty())
+        m_osInnerName = poParent->m_osInnerName;
+    else if (m_osInnerName != poParent->m_osInnerName)
+    {
+        m_poOwnFile.reset(
+            g_poApi->file_beside(m_poFile, m_osInnerName.c_str()));
+        m_poFile = m_poOwnFile.get();
+    }
+    SetDescription(poInner->GetDescription());
+    eAccess = poInner->GetAccess();
+    AddBands();
+}
+
+void GPUGTiffDataset::AddBands()
+{
+    nRasterXSize = m_poInner->GetRasterXSize();
+    nRasterYSize = m_poInner->GetRasterYSize();
+    for (int i = 1; i <= m_poInner->GetRasterCount(); ++i)
+        SetBand(i, new GPUGTiffBand(this, i, m_poInner->GetRasterBand(i)));
+}
+
+GPUGTiffDataset::~GPUGTiffDataset()
+{
+    CloseInner();
+}
+
+CPLErr GPUGTiffDataset::CloseInner()
+{
+    if (m_poInner == nullptr)
+        return CE_None;
+    // Our blocks first: they point to bands that are about to go.
+    for (int i = 0; i < nBands; ++i)
+        papoBands[i]->GDALRasterBand::FlushCache(true);
+    DropLevels();
+    m_poImage.reset();
+    if (m_poParent != nullptr)
+        return CE_None;
+    const char *pszSummary = "tiles decoded %s, from GTiff %s, engine %s";
+    const CPLStringList aosCounters(CSLDuplicate(Counters()));
+    CPLDebug("GPUGTIFF", pszSummary,
+             aosCounters.FetchNameValueDef("TILES_DECODED", "0"),
+             aosCounters.FetchNameValueDef("TILES_GTIFF", "0"),
+             aosCounters.FetchNameValueDef("ENGINE", "?"));
+    m_poThreaded.reset();
+    GDALDataset *poInner = m_poInner;
+    m_poInner = nullptr;
+#if GPUGTIFF_GDAL(3, 7)
+    return GDALClose(GDALDataset::ToHandle(poInner));
+#else
+    GDALClose(GDALDataset::ToHandle(poInner));
+    return CE_None;
+#endif
+}
+
+GDALRasterBand *GPUGTiffDataset::Wrap(GDALRasterBand *poInnerBand,
+                                      int nOverview, int nBit)
+{
+    GDALDataset *poLevelInner = poInnerBand->GetDataset();
+    if (dynamic_cast<GPUGTiffBand *>(poInnerBand) != nullptr ||
+        poLevelInner == nullptr || poInnerBand->GetBand() < 1 ||
+        poInnerBand->GetMetadataItem("IFD_OFFSET", "TIFF") == nullptr)
+        return nullptr;
+    auto &poLevel = m_oLevels[poLevelInner];
+    if (!poLevel)
+        poLevel.reset(
+            new GPUGTiffDataset(poLevelInner, this, nOverview, nBit));
+    return poLevel->GetRasterBand(poInnerBand->GetBand());
+}
+
+void GPUGTiffDataset::DropLevels()
+{
+    m_oLevels.clear();
+}
+
+// Whether our engines decode this image. Looked at when pixels are first wanted,
+// so that opening costs nothing more than GTiff's opening.
+bool GPUGTiffDataset::DecodesHere()
+{
+    if (!m_bImageTried)
+    {
+        m_bImageTried = true;
+        OpenImage();
+    }
+    return m_poImage != nullptr;
+}
+
+bool GPUGTiffDataset::OpenImage()
+{
+    if (eAccess == GA_Update || nBands == 0 || m_poFile == nullptr)
+        return false;
+    // Ways of reading that users ask GTiff for by name.
+    if (CPLTestBool(CPLGetConfigOption("GTIFF_DIRECT_IO", "NO")) ||
+        !EQUAL(CPLGetConfigOption("GTIFF_VIRTUAL_MEM_IO", "NO"), "NO"))
+        return false;
+    GDALRasterBand *poFirst = m_poInner->GetRasterBand(1);
+    const char *pszOffset = poFirst->GetMetadataItem("IFD_OFFSET", "TIFF");
+    // Present where GTiff converts colours (CMYK, CIELab) rather than show samples.
+    if (pszOffset == nullptr ||
+        m_poInner->GetMetadataItem("SOURCE_COLOR_SPACE", "IMAGE_STRUCTURE"))
+        return false;
+    gpugtiff::ImageFacts sFacts = {};
+    sFacts.ifd_offset = std::strtoull(pszOffset, nullptr, 10);
+    sFacts.width = nRasterXSize;
+    sFacts.height = nRasterYSize;
+    sFacts.bands = nBands;
+    sFacts.kind = poFirst->GetRasterDataType();
+    sFacts.sample_bytes = GDALGetDataTypeSizeBytes(poFirst->GetRasterDataType());
+    poFirst->GetBlockSize(&sFacts.block_width, &sFacts.block_height);
+    sFacts.bit = m_nBit;
+    m_poImage.reset(g_poApi->image_open(m_poFile, &sFacts));
+    return m_poImage != nullptr;
+}
+
+GDALDataset *GPUGTiffDataset::ThreadedInner()
+{
+    // GTiff's threads do not survive a fork.
+    if (eAccess == GA_Update || static_cast<int>(getpid()) != m_nPid)
+        return nullptr;
+    if (m_poParent != nullptr)
+    {
+        GDALDataset *poParent = m_poParent->ThreadedInner();
+        if (poParent == nullptr || poParent->GetRasterCount() == 0)
+            return nullptr;
+        GDALRasterBand *poFirst = poParent->GetRasterBand(1);
+        GDALRasterBand *poLevel = m_nOverview >= 0
+                                      ? poFirst->GetOverview(m_nOverview)
+                                      : poFirst->GetMaskBand();
+        return poLevel ? poLevel->GetDataset() : nullptr;
+    }
+    if (!m_bThreadedTried)
+    {
+        m_bThreadedTried = true;
+        const int nThreads = g_poApi->file_threads(m_poFile);
+        if (nThreads > 1)
+        {
+            CPLErrorStateBackuper oBackuper;
+            CPLErrorHandlerPusher oQuiet(CPLQuietErrorHandler);
+            GDALOpenInfo oOpenInfo(m_osInnerName.c_str(),
+                                   GDAL_OF_RASTER | GDAL_OF_INTERNAL);
+            oOpenInfo.papszOpenOptions = m_poInner->GetOpenOptions();
+            m_poThreaded.reset(GPUGTiffOpenInner(&oOpenInfo, nThreads));
+        }
+    }
+    return m_poThreaded.get();
+}
+
+void GPUGTiffDataset::CountPassed(bool bBlock) const
+{
+    if (m_poFile != nullptr)
+        g_poApi->file_count_gtiff(m_poFile, bBlock ? 1 : 0);
+}
+
+// Requests.
+
+CPLErr GPUGTiffDataset::ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize,
+                                   void *pData, GDALDataType eBufType,
+                                   int nBandCount, const int *panBandMap,
+                                   GSpacing nPixelSpace, GSpacing nLineSpace,
+                                   GSpacing nBandSpace,
+                                   GDALRasterIOExtraArg *psExtraArg)
+{
+    gpugtiff::Request sRequest = {};
+    sRequest.x = nXOff;
+    sRequest.y = nYOff;
+    sRequest.width = nXSize;
+    sRequest.height = nYSize;
+    sRequest.bands = panBandMap;
+    sRequest.band_count = nBandCount;
+    sRequest.kind = eBufType;
+    sRequest.data = pData;
+    sRequest.pixel_space = nPixelSpace;
+    sRequest.line_space = nLineSpace;
+    sRequest.band_space = nBandSpace;
+    return ReadWindow(sRequest, psExtraArg);
+}
+
+CPLErr GPUGTiffDataset::ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff,
+                                  void *pImage)
+{
+    GDALRasterBand *poBand = papoBands[nBandIn - 1];
+    int nBlockX = 0;
+    int nBlockY = 0;
+    poBand->GetBlockSize(&nBlockX, &nBlockY);
+    const GDALDataType eType = poBand->GetRasterDataType();
+    gpugtiff::Request sRequest = {};
+    sRequest.x = nBlockXOff * nBlockX;
+    sRequest.y = nBlockYOff * nBlockY;
+    sRequest.width = std::min(nBlockX, nRasterXSize - sRequest.x);
+    sRequest.height = std::min(nBlockY, nRasterYSize - sRequest.y);
+    sRequest.bands = &nBandIn;
+    sRequest.band_count = 1;
+    sRequest.kind = eType;
+    sRequest.data = pImage;
+    sRequest.pixel_space = GDALGetDataTypeSizeBytes(eType);
+    sRequest.line_space = sRequest.pixel_space * nBlockX;
+    sRequest.whole_block = 1;
+    // Rows below the image are zero, as in GTiff.
+    if (sRequest.height < nBlockY)
+        memset(static_cast<GByte *>(pImage) +
+                   sRequest.line_space * sRequest.height,
+               0, sRequest.line_space * (nBlockY - sRequest.height));
+    return ReadWindow(sRequest, nullptr);
+}
+
+// What the callbacks need to know of the request they are called for.
+struct GPUGTiffDataset::Call
+{
+    GPUGTiffDataset *poDS;
+    const gpugtiff::Request *psRequest;
+    GDALRasterIOExtraArg *psExtraArg;
+};
+
+CPLErr GPUGTiffDataset::ReadWindow(gpugtiff::Request &sRequest,
+                                   GDALRasterIOExtraArg *psExtraArg)
+{
+    Call sCall = {this, &sRequest, psExtraArg};
+    sRequest.cache_max = GDALGetCacheMax64();
+    sRequest.callbacks = {&sCall,       FindBlock,   MakeBlock,     ReleaseBlock,
+                          FillSample,   RedoByGTiff, ReportProgress};
+    return g_poApi->image_read(m_poImage.get(), &sRequest) == 0 ? CE_None
+                                                                : CE_Failure;
+}
+
+int GPUGTiffDataset::FindBlock(void *pCall, int nBandIn, int nColumn, int nRow,
+                               gpugtiff::Block *psBlock)
+{
+    GDALRasterBand *poBand =
+        static_cast<Call *>(pCall)->poDS->GetRasterBand(nBandIn);
+    GDALRasterBlock *poBlock = poBand->TryGetLockedBlockRef(nColumn, nRow);
+    if (poBlock == nullptr)
+        return 0;
+    *psBlock = {poBlock, poBlock->GetDataRef()};
+    return 1;
+}
+
+int GPUGTiffDataset::MakeBlock(void *pCall, int nBandIn, int nColumn, int nRow,
+                               gpugtiff::Block *psBlock)
+{
+    GDALRasterBand *poBand =
+        static_cast<Call *>(pCall)->poDS->GetRasterBand(nBandIn);
+    GDALRasterBlock *poBlock = poBand->GetLockedBlockRef(nColumn, nRow, TRUE);
+    if (poBlock == nullptr)
+        return 0;
+    *psBlock = {poBlock, poBlock->GetDataRef()};
+    return 1;
+}
+
+void GPUGTiffDataset::ReleaseBlock(void *, const gpugtiff::Block *psBlock,
+                                   int bKeep)
+{
+    auto poBlock = static_cast<GDALRasterBlock *>(psBlock->handle);
+    GDALRasterBand *poBand = poBlock->GetBand();
+    const int nColumn = poBlock->GetXOff();
+    const int nRow = poBlock->GetYOff();
+    poBlock->DropLock();
+    if (!bKeep)
+        poBand->FlushBlock(nColumn, nRow, FALSE);
+}
+
+// The sample that stands for missing data, as GTiff's NullBlock() has it.
+void GPUGTiffDataset::FillSample(void *pCall, int nBandIn, void *pSample)
+{
+    GDALRasterBand *poBand =
+        static_cast<Call *>(pCall)->poDS->m_poInner->GetRasterBand(nBandIn);
+    const GDALDataType eType = poBand->GetRasterDataType();
+    int bSet = FALSE;
+    if (eType == GDT_Int64)
+    {
+        const int64_t nValue = poBand->GetNoDataValueAsInt64(&bSet);
+        if (bSet)
+            memcpy(pSample, &nValue, sizeof(nValue));
+        return;
+    }
+    if (eType == GDT_UInt64)
+    {
+        const uint64_t nValue = poBand->GetNoDataValueAsUInt64(&bSet);
+        if (bSet)
+            memcpy(pSample, &nValue, sizeof(nValue));
+        return;
+    }
+    double dfValue = poBand->GetNoDataValue(&bSet);
+    if (!bSet)
+        return;
+    // Signed bytes shown as GDT_Byte: -1 is 255 there.
+    if (eType == GDT_Byte && dfValue < 0 && dfValue >= -128 &&
+        static_cast<int>(dfValue) == dfValue)
+    {
+        const char *pszPixelType =
+            poBand->GetMetadataItem("PIXELTYPE", "IMAGE_STRUCTURE");
+        if (pszPixelType != nullptr && EQUAL(pszPixelType, "SIGNEDBYTE"))
+            dfValue += 256;
+    }
+    GDALCopyWords64(&dfValue, GDT_Float64, 0, pSample, eType, 0, 1);
+}
+
+int GPUGTiffDataset::RedoByGTiff(void *pCall, const gpugtiff::Redo *psRedo)
+{
+    const Call *psCall = static_cast<Call *>(pCall);
+    const gpugtiff::Request &sRequest = *psCall->psRequest;
+    GDALDataset *poInner = psCall->poDS->m_poInner;
+    CPLErrorStateBackuper oBackuper;
+    CPLErrorHandlerPusher oQuiet(CPLQuietErrorHandler);
+    CPLErrorReset();
+    CPLErr eErr;
+    if (sRequest.whole_block)
+    {
+        GDALRasterBand *poBand = poInner->GetRasterBand(psRedo->bands[0]);
+        int nBlockX = 0;
+        int nBlockY = 0;
+        poBand->GetBlockSize(&nBlockX, &nBlockY);
+        eErr = poBand->ReadBlock(sRequest.x / nBlockX, sRequest.y / nBlockY,
+                                 sRequest.data);
+    }
+    else
+    {
+        eErr = poInner->RasterIO(
+            GF_Read, psRedo->x, psRedo->y, psRedo->width, psRedo->height,
+            psRedo->data, psRedo->width, psRedo->height,
+            static_cast<GDALDataType>(sRequest.kind), psRedo->band_count,
+            const_cast<int *>(psRedo->bands), sRequest.pixel_space,
+            sRequest.line_space, sRequest.band_space, nullptr);
+    }
+    snprintf(psRedo->message, psRedo->message_size, "%s",
+             CPLGetLastErrorMsg());
+    return eErr == CE_None ? 0 : 1;
+}
+
+int GPUGTiffDataset::ReportProgress(void *pCall, double dfDone)
+{
+    const GDALRasterIOExtraArg *psExtraArg =
+        static_cast<Call *>(pCall)->psExtraArg;
+    if (psExtraArg == nullptr || psExtraArg->pfnProgress == nullptr)
+        return 1;
+    return psExtraArg->pfnProgress(dfDone, "", psExtraArg->pProgressData);
+}
+
+CPLErr GPUGTiffDataset::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
+                                  int nXSize, int nYSize, void *pData,
+                                  int nBufXSize, int nBufYSize,
+                                  GDALDataType eBufType, int nBandCount,
+                                  BandMap panBandMap, GSpacing nPixelSpace,
+                                  GSpacing nLineSpace, GSpacing nBandSpace,
+                                  GDALRasterIOExtraArg *psExtraArg)
+{
+    if (eRWFlag != GF_Read || !DecodesHere())
+    {
+        CountPassed(false);
+        GDALDataset *poThreaded =
+            eRWFlag == GF_Read ? ThreadedInner() : nullptr;
+        GDALDataset *poInner = poThreaded ? poThreaded : m_poInner;
+        return poInner->RasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
+                                 nBufXSize, nBufYSize, eBufType, nBandCount,
+                                 panBandMap, nPixelSpace, nLineSpace,
+                                 nBandSpace, psExtraArg);
+    }
+    // As GTiff: overviews first, for all bands at once.
+    if (nBufXSize < nXSize && nBufYSize < nYSize)
+    {
+        int bTried = FALSE;
+        const CPLErr eErr = TryOverviewRasterIO(
+            eRWFlag, nXOff, nYOff, nXSize, nYSize, pData, nBufXSize, nBufYSize,
+            eBufType, nBandCount, panBandMap, nPixelSpace, nLineSpace,
+            nBandSpace, psExtraArg, &bTried);
+        if (bTried)
+            return eErr;
+    }
+    if (GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
+                        psExtraArg) &&
+        !GPUGTiffIsInOneBlock(papoBands[0], nXOff, nYOff, nXSize, nYSize))
+        return ReadWindow(nXOff, nYOff, nXSize, nYSize, pData, eBufType,
+                          nBandCount, panBandMap, nPixelSpace, nLineSpace,
+                          nBandSpace, psExtraArg);
+    return GDALDataset::IRasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
+                                  nBufXSize, nBufYSize, eBufType, nBandCount,
+                                  panBandMap, nPixelSpace, nLineSpace,
+                                  nBandSpace, psExtraArg);
+}
+
+#if GPUGTIFF_GDAL(3, 10)
+CPLErr GPUGTiffDataset::BlockBasedRasterIO(
+    GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize, int nYSize,
+    void *pData, int nBufXSize, int nBufYSize, GDALDataType eBufType,
+    int nBandCount, const int *panBandMap, GSpacing nPixelSpace,
+    GSpacing nLineSpace, GSpacing nBandSpace, GDALRasterIOExtraArg *psExtraArg)
+{
+    return GDALDataset::BlockBasedRasterIO(
+        eRWFlag, nXOff, nYOff, nXSize, nYSize, pData, nBufXSize, nBufYSize,
+        eBufType, nBandCount, panBandMap, nPixelSpace, nLineSpace, nBandSpace,
+        psExtraArg);
+}
+#endif
+
+CPLErr GPUGTiffDataset::AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
+                                   int nBufXSize, int nBufYSize,
+                                   GDALDataType eDT, int nBandCount,
+                                   int *panBandList, AdviseOptions papszOptions)
+{
+    if (DecodesHere())
+        return CE_None;
+    return GDALProxyDataset::AdviseRead(nXOff, nYOff, nXSize, nYSize, nBufXSize,
+                                        nBufYSize, eDT, nBandCount, panBandList,
+                                        papszOptions);
+}
+
+// Changes beside the pixels: the inner dataset makes them, wrappers are made anew.
+
+CPLErr GPUGTiffDataset::IBuildOverviews(
+    const char *pszResampling, int nOverviews, const int *panOverviewList,
+    int nListBands, const int *panBandList, GDALProgressFunc pfnProgress,
+    void *pProgressData, CSLConstList papszOptions)
+{
+    DropLevels();
+    return GDALProxyDataset::IBuildOverviews(
+        pszResampling, nOverviews, panOverviewList, nListBands, panBandList,
+        pfnProgress, pProgressData, papszOptions);
+}
+
+CPLErr GPUGTiffDataset::CreateMaskBand(int nFlagsIn)
+{
+    DropLevels();
+    return GDALProxyDataset::CreateMaskBand(nFlagsIn);
+}
+
+// Metadata.
+
+static void AddCounter(void *pList, const char *pszName, const char *pszValue)
+{
+    static_cast<CPLStringList *>(pList)->SetNameValue(pszName, pszValue);
+}
+
+MetadataList GPUGTiffDataset::Counters()
+{
+    m_aosCounters.Clear();
+    if (m_poFile != nullptr)
+        g_poApi->file_describe(m_poFile, &m_aosCounters, AddCounter);
+    return m_aosCounters.List();
+}
+
+MetadataList GPUGTiffDataset::GetMetadata(const char *pszDomain)
+{
+    if (pszDomain != nullptr && EQUAL(pszDomain, "GPUGTIFF"))
+        return Counters();
+    return GDALProxyDataset::GetMetadata(pszDomain);
+}
+
+const char *GPUGTiffDataset::GetMetadataItem(const char *pszName,
+                                             const char *pszDomain)
+{
+    if (pszDomain != nullptr && EQUAL(pszDomain, "GPUGTIFF"))
+        return CSLFetchNameValue(Counters(), pszName);
+    return GDALProxyDataset::GetMetadataItem(pszName, pszDomain);
+}
+
+GDALDriver *GPUGTiffDataset::GetDriver() GPUGTIFF_DRIVER_CONST
+{
+    return m_poParent ? m_poInner->GetDriver() : poDriver;
+}
+
+int GPUGTiffDataset::TestCapability(const char *pszCap) GPUGTIFF_CAPABILITY_CONST
+{
+    return m_poInner->TestCapability(pszCap);
+}
+
+bool GPUGTiffDataset::GetRawBinaryLayout(RawBinaryLayout &sLayout)
+{
+    return m_poInner->GetRawBinaryLayout(sLayout);
+}
+
+void GPUGTiffDataset::ClearStatistics()
+{
+    m_poInner->ClearStatistics();
+}
+
+// The end.
+
+FlushResult GPUGTiffDataset::FlushCache(bool bAtClosing)
+{
+    if (m_poInner != nullptr)
+        return GDALProxyDataset::FlushCache(bAtClosing);
+#if GPUGTIFF_GDAL(3, 7)
+    return CE_None;
+#endif
+}
+
+int GPUGTiffDataset::CloseDependentDatasets()
+{
+    int bDropped = GDALProxyDataset::CloseDependentDatasets();
+    if (!m_oLevels.empty())
+    {
+        DropLevels();
+        bDropped = TRUE;
+    }
+    return bDropped;
+}
+
+#if GPUGTIFF_GDAL(3, 13)
+CPLErr GPUGTiffDataset::Close(GDALProgressFunc pfnProgress, void *pProgressData)
+{
+    const CPLErr eErr = CloseInner();
+    const CPLErr eBase = GDALDataset::Close(pfnProgress, pProgressData);
+    return eErr == CE_None ? eBase : eErr;
+}
+
+bool GPUGTiffDataset::GetCloseReportsProgress() const
+{
+    return false;
+}
+#elif GPUGTIFF_GDAL(3, 7)
+CPLErr GPUGTiffDataset::Close()
+{
+    const CPLErr eErr = CloseInner();
+    const CPLErr eBase = GDALDataset::Close();
+    return eErr == CE_None ? eBase : eErr;
+}
+#endif

@@ -1,0 +1,169 @@
+// A dataset of ours: GTiff's in everything but pixels.
+#ifndef GPUGTIFF_DATASET_H
+#define GPUGTIFF_DATASET_H
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "bridge.h"
+#include "compat.h"
+
+class GPUGTiffBand;
+
+// Set once, when the driver is registered.
+extern const gpugtiff::Api *g_poApi;
+
+// Opens with GTiff: the driver kept at registration, never one looked up by name.
+GDALDataset *GPUGTiffOpenInner(GDALOpenInfo *poOpenInfo, int nThreads);
+
+// Whether a request wants the pixels of its window as they are.
+bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
+                     int nBufXSize, int nBufYSize,
+                     const GDALRasterIOExtraArg *psExtraArg);
+
+// GDAL's own path through its block cache is the shortest for these.
+bool GPUGTiffIsInOneBlock(GDALRasterBand *poBand, int nXOff, int nYOff,
+                          int nXSize, int nYSize);
+
+struct GPUGTiffFileFree
+{
+    void operator()(gpugtiff::File *psFile) const
+    {
+        g_poApi->file_free(psFile);
+    }
+};
+
+struct GPUGTiffImageFree
+{
+    void operator()(gpugtiff::Image *psImage) const
+    {
+        g_poApi->image_free(psImage);
+    }
+};
+
+// The file a dataset was opened from, or a directory of it: an overview level or
+// a mask has a dataset too, which belongs to the one it was reached through.
+class GPUGTiffDataset final : public GDALProxyDataset
+{
+  public:
+    using FilePtr = std::unique_ptr<gpugtiff::File, GPUGTiffFileFree>;
+
+    // Takes over poInner and poFile. osInnerName is what GTiff opened.
+    GPUGTiffDataset(GDALDataset *poInner, FilePtr poFile,
+                    const std::string &osInnerName);
+    ~GPUGTiffDataset() override;
+
+    // Wraps a band that GTiff shows as the nOverview-th overview (or, with -1, the
+    // mask) of one of our bands; nullptr if it is no TIFF image of its own.
+    GDALRasterBand *Wrap(GDALRasterBand *poInnerBand, int nOverview, int nBit);
+    void DropLevels();
+
+    bool DecodesHere();
+    CPLErr ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize, void *pData,
+                      GDALDataType eBufType, int nBandCount,
+                      const int *panBandMap, GSpacing nPixelSpace,
+                      GSpacing nLineSpace, GSpacing nBandSpace,
+                      GDALRasterIOExtraArg *psExtraArg);
+    CPLErr ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff, void *pImage);
+
+    GDALDataset *Inner() const
+    {
+        return m_poInner;
+    }
+
+    // The inner dataset for requests passed whole: opened with NUM_THREADS.
+    GDALDataset *ThreadedInner();
+    void CountPassed(bool bBlock) const;
+    MetadataList Counters();
+
+    CPLErr IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize,
+                     int nYSize, void *pData, int nBufXSize, int nBufYSize,
+                     GDALDataType eBufType, int nBandCount, BandMap panBandMap,
+                     GSpacing nPixelSpace, GSpacing nLineSpace,
+                     GSpacing nBandSpace,
+                     GDALRasterIOExtraArg *psExtraArg) override;
+    CPLErr IBuildOverviews(const char *, int, const int *, int, const int *,
+                           GDALProgressFunc, void *,
+                           CSLConstList papszOptions) override;
+    CPLErr CreateMaskBand(int nFlags) override;
+    CPLErr AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
+                      int nBufXSize, int nBufYSize, GDALDataType eDT,
+                      int nBandCount, int *panBandList,
+                      AdviseOptions papszOptions) override;
+
+    MetadataList GetMetadata(const char *pszDomain) override;
+    const char *GetMetadataItem(const char *pszName,
+                                const char *pszDomain) override;
+    GDALDriver *GetDriver() GPUGTIFF_DRIVER_CONST override;
+    FlushResult FlushCache(bool bAtClosing) override;
+    int TestCapability(const char *pszCap) GPUGTIFF_CAPABILITY_CONST override;
+    bool GetRawBinaryLayout(RawBinaryLayout &sLayout) override;
+    void ClearStatistics() override;
+    int CloseDependentDatasets() override;
+
+#if GPUGTIFF_GDAL(3, 13)
+    CPLErr Close(GDALProgressFunc, void *) override;
+    bool GetCloseReportsProgress() const override;
+#elif GPUGTIFF_GDAL(3, 7)
+    CPLErr Close() override;
+#endif
+#if GPUGTIFF_GDAL(3, 10)
+    CPLErr BlockBasedRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
+                              int nXSize, int nYSize, void *pData,
+                              int nBufXSize, int nBufYSize,
+                              GDALDataType eBufType, int nBandCount,
+                              const int *panBandMap, GSpacing nPixelSpace,
+                              GSpacing nLineSpace, GSpacing nBandSpace,
+                              GDALRasterIOExtraArg *psExtraArg) override;
+#endif
+
+  protected:
+    GDALDataset *RefUnderlyingDataset() const override
+    {
+        return m_poInner;
+    }
+
+    void UnrefUnderlyingDataset(GDALDataset *) const override
+    {
+    }
+
+  private:
+    // A level: the inner dataset belongs to poParent's.
+    GPUGTiffDataset(GDALDataset *poInner, GPUGTiffDataset *poParent,
+                    int nOverview, int nBit);
+
+    void AddBands();
+    CPLErr CloseInner();
+    bool OpenImage();
+    CPLErr ReadWindow(gpugtiff::Request &sRequest,
+                      GDALRasterIOExtraArg *psExtraArg);
+
+    struct Call;
+
+    static int FindBlock(void *, int, int, int, gpugtiff::Block *);
+    static int MakeBlock(void *, int, int, int, gpugtiff::Block *);
+    static void ReleaseBlock(void *, const gpugtiff::Block *, int);
+    static void FillSample(void *, int, void *);
+    static int RedoByGTiff(void *, const gpugtiff::Redo *);
+    static int ReportProgress(void *, double);
+
+    GDALDataset *m_poInner;
+    GPUGTiffDataset *m_poParent = nullptr;
+    int m_nOverview = -1;
+    int m_nBit = 0;
+    std::string m_osInnerName{};
+    FilePtr m_poOwnFile{};
+    const gpugtiff::File *m_poFile = nullptr;
+    std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree> m_poImage{};
+    bool m_bImageTried = false;
+    std::unique_ptr<GDALDataset> m_poThreaded{};
+    bool m_bThreadedTried = false;
+    int m_nPid;
+    std::map<GDALDataset *, std::unique_ptr<GPUGTiffDataset>> m_oLevels{};
+    CPLStringList m_aosCounters{};
+
+    CPL_DISALLOW_COPY_ASSIGN(GPUGTiffDataset)
+};
+
+#endif

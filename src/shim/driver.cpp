@@ -1,0 +1,278 @@
+// The driver: what GDAL is told, what is opened, and the GTiff driver underneath.
+
+#include <cstring>
+#include <string>
+
+#include "dataset.h"
+#include "gdal_frmts.h"
+
+namespace
+{
+constexpr const char *DRIVER_NAME = "GPUGTiff";
+constexpr const char *PREFIX = "GPUGTIFF:";
+
+// GTiff as GDAL made it. Kept for the life of the process if it is ours alone, so
+// that nothing depends on what is registered under the name GTiff.
+struct KeptGTiff
+{
+    GDALDriver *poDriver = nullptr;
+    bool bBorrowed = false;
+};
+
+KeptGTiff g_sKept;
+
+class GPUGTiffDriver final : public GDALDriver
+{
+  public:
+    ~GPUGTiffDriver() override;
+};
+
+GPUGTiffDriver::~GPUGTiffDriver()
+{
+    // A borrowed driver dies with the manager that is destroying us.
+    if (g_sKept.bBorrowed)
+        g_sKept = KeptGTiff();
+}
+
+void KeepGTiff()
+{
+    if (g_sKept.poDriver != nullptr)
+        return;
+    GDALDriverManager *poManager = GetGDALDriverManager();
+    g_sKept.poDriver = poManager->GetDriverByName("GTiff");
+    g_sKept.bBorrowed = g_sKept.poDriver != nullptr;
+    if (g_sKept.bBorrowed)
+        return;
+    // Built-in drivers are registered after plugins: this one is ours alone.
+    GDALRegister_GTiff();
+    g_sKept.poDriver = poManager->GetDriverByName("GTiff");
+    if (g_sKept.poDriver != nullptr)
+        poManager->DeregisterDriver(g_sKept.poDriver);
+}
+
+bool HasPrefix(const GDALOpenInfo *poOpenInfo)
+{
+    return STARTS_WITH_CI(poOpenInfo->pszFilename, PREFIX);
+}
+
+bool IsNamed(const GDALOpenInfo *poOpenInfo)
+{
+    return HasPrefix(poOpenInfo) ||
+           CSLFindString(const_cast<char **>(poOpenInfo->papszAllowedDrivers),
+                         DRIVER_NAME) >= 0;
+}
+
+// Whether plain files are opened by us although nobody named us.
+bool Claims()
+{
+    const char *pszClaim = CPLGetConfigOption("GPUGTIFF_CLAIM", "AUTO");
+    if (EQUAL(pszClaim, "AUTO"))
+        return g_poApi->gpu_looks_usable() != 0;
+    return CPLTestBool(pszClaim);
+}
+
+int Identify(GDALOpenInfo *poOpenInfo)
+{
+    if (HasPrefix(poOpenInfo))
+        return TRUE;
+    if (!IsNamed(poOpenInfo) &&
+        (poOpenInfo->eAccess == GA_Update || !Claims()))
+        return FALSE;
+    return g_sKept.poDriver->pfnIdentify(poOpenInfo);
+}
+
+// The file behind a name that GTiff opens: GTIFF_DIR:n:file, GTIFF_DIR:off:n:file
+// and GTIFF_RAW:file are one of its directories or a way of reading it.
+const char *FileOf(const char *pszName)
+{
+    if (STARTS_WITH_CI(pszName, "GTIFF_RAW:"))
+        return pszName + strlen("GTIFF_RAW:");
+    if (!STARTS_WITH_CI(pszName, "GTIFF_DIR:"))
+        return pszName;
+    pszName += strlen("GTIFF_DIR:");
+    if (STARTS_WITH_CI(pszName, "off:"))
+        pszName += strlen("off:");
+    const char *pszColon = strchr(pszName, ':');
+    return pszColon ? pszColon + 1 : pszName;
+}
+
+GDALDataset *OpenThrough(GDALOpenInfo *poOpenInfo)
+{
+    GPUGTiffDataset::FilePtr poFile(
+        g_poApi->file_open(FileOf(poOpenInfo->pszFilename),
+                           const_cast<const char *const *>(
+                               poOpenInfo->papszOpenOptions)));
+    if (!poFile)
+        return nullptr;
+    const std::string osName(poOpenInfo->pszFilename);
+    GDALDataset *poInner = GPUGTiffOpenInner(poOpenInfo, 0);
+    if (poInner == nullptr)
+        return nullptr;
+    return new GPUGTiffDataset(poInner, std::move(poFile), osName);
+}
+
+GDALDataset *Open(GDALOpenInfo *poOpenInfo)
+{
+    if (!Identify(poOpenInfo))
+        return nullptr;
+    if (!HasPrefix(poOpenInfo))
+    {
+        GDALDataset *poDS = OpenThrough(poOpenInfo);
+        if (poDS != nullptr)
+            poDS->SetDescription(poOpenInfo->pszFilename);
+        return poDS;
+    }
+    GDALOpenInfo oInner(poOpenInfo->pszFilename + strlen(PREFIX),
+                        poOpenInfo->nOpenFlags);
+    oInner.papszOpenOptions = poOpenInfo->papszOpenOptions;
+    if (!g_sKept.poDriver->pfnIdentify(&oInner))
+    {
+        CPLError(CE_Failure, CPLE_OpenFailed,
+                 "GPUGTiff: '%s' is not a TIFF file that can be opened",
+                 oInner.pszFilename);
+        return nullptr;
+    }
+    GDALDataset *poDS = OpenThrough(&oInner);
+    if (poDS != nullptr)
+        poDS->SetDescription(poOpenInfo->pszFilename);
+    return poDS;
+}
+
+// In GTiff's place only reading is ours: a dataset to be changed is GTiff's own.
+GDALDataset *OpenAsGTiff(GDALOpenInfo *poOpenInfo)
+{
+    if (poOpenInfo->eAccess == GA_Update)
+        return g_sKept.poDriver->pfnOpen(poOpenInfo);
+    if (!g_sKept.poDriver->pfnIdentify(poOpenInfo))
+        return nullptr;
+    GDALDataset *poDS = OpenThrough(poOpenInfo);
+    if (poDS != nullptr)
+        poDS->SetDescription(poOpenInfo->pszFilename);
+    return poDS;
+}
+
+// Our options and GTiff's, each name once.
+std::string OpenOptionList()
+{
+    std::string osList = "<OpenOptionList>\n";
+    osList += g_poApi->options_xml();
+    const char *pszGTiff =
+        g_sKept.poDriver->GetMetadataItem(GDAL_DMD_OPENOPTIONLIST);
+    CPLXMLNode *psTree = pszGTiff ? CPLParseXMLString(pszGTiff) : nullptr;
+    for (CPLXMLNode *psOption = psTree ? psTree->psChild : nullptr; psOption;
+         psOption = psOption->psNext)
+    {
+        const std::string osName =
+            std::string("name='") + CPLGetXMLValue(psOption, "name", "") + "'";
+        if (psOption->eType != CXT_Element ||
+            osList.find(osName) != std::string::npos)
+            continue;
+        CPLXMLNode *psNext = psOption->psNext;
+        psOption->psNext = nullptr;
+        char *pszOption = CPLSerializeXMLTree(psOption);
+        psOption->psNext = psNext;
+        osList += pszOption;
+        CPLFree(pszOption);
+    }
+    CPLDestroyXMLNode(psTree);
+    return osList + "</OpenOptionList>\n";
+}
+
+void RegisterOurs()
+{
+    auto poDriver = new GPUGTiffDriver();
+    poDriver->SetDescription(DRIVER_NAME);
+    poDriver->SetMetadataItem(GDAL_DCAP_RASTER, "YES");
+    poDriver->SetMetadataItem(GDAL_DCAP_OPEN, "YES");
+    poDriver->SetMetadataItem(GDAL_DCAP_VIRTUALIO, "YES");
+    poDriver->SetMetadataItem(GDAL_DMD_SUBDATASETS, "YES");
+    poDriver->SetMetadataItem(GDAL_DMD_LONGNAME,
+                              "GeoTIFF in batches, on all CPU cores or a GPU");
+    poDriver->SetMetadataItem(GDAL_DMD_HELPTOPIC, "drivers/raster/gtiff.html");
+    poDriver->SetMetadataItem(GDAL_DMD_CONNECTION_PREFIX, PREFIX);
+    poDriver->SetMetadataItem(GDAL_DMD_MIMETYPE, "image/tiff");
+    poDriver->SetMetadataItem(GDAL_DMD_OPENOPTIONLIST,
+                              OpenOptionList().c_str());
+    poDriver->pfnIdentify = Identify;
+    poDriver->pfnOpen = Open;
+    GetGDALDriverManager()->RegisterDriver(poDriver);
+}
+
+// GTiff's name and all it can do, with our way of reading.
+void RegisterAsGTiff()
+{
+    GDALDriverManager *poManager = GetGDALDriverManager();
+    GDALDriver *poPresent = poManager->GetDriverByName("GTiff");
+    if (poPresent != nullptr)
+        poManager->DeregisterDriver(poPresent);
+    if (poPresent == g_sKept.poDriver)
+        g_sKept.bBorrowed = false;
+    const GDALDriver *poInner = g_sKept.poDriver;
+    auto poDriver = new GDALDriver();
+    poDriver->SetDescription("GTiff");
+    poDriver->SetMetadata(g_sKept.poDriver->GetMetadata());
+    poDriver->SetMetadataItem(GDAL_DMD_OPENOPTIONLIST,
+                              OpenOptionList().c_str());
+    poDriver->pfnIdentify = poInner->pfnIdentify;
+    poDriver->pfnOpen = OpenAsGTiff;
+    poDriver->pfnCreate = poInner->pfnCreate;
+    poDriver->pfnCreateCopy = poInner->pfnCreateCopy;
+    poDriver->pfnDelete = poInner->pfnDelete;
+    poDriver->pfnRename = poInner->pfnRename;
+    poDriver->pfnCopyFiles = poInner->pfnCopyFiles;
+#if GPUGTIFF_GDAL(3, 9)
+    poDriver->pfnGetSubdatasetInfoFunc = poInner->pfnGetSubdatasetInfoFunc;
+#endif
+    poManager->RegisterDriver(poDriver);
+}
+
+// GDALDataset's open options are protected and set by GDALOpen(), which is not
+// used for the inner dataset; GTiff reads GEOREF_SOURCES from them later.
+class OpenOptionsAccess : public GDALDataset
+{
+  public:
+    static void Set(GDALDataset *poDS, char **papszOptions)
+    {
+        char **GDALDataset::*ppMember = &OpenOptionsAccess::papszOpenOptions;
+        CSLDestroy(poDS->*ppMember);
+        poDS->*ppMember = CSLDuplicate(papszOptions);
+    }
+};
+}  // namespace
+
+GDALDataset *GPUGTiffOpenInner(GDALOpenInfo *poOpenInfo, int nThreads)
+{
+    CPLStringList aosOptions(
+        CSLDuplicate(const_cast<char **>(poOpenInfo->papszOpenOptions)));
+    aosOptions.SetNameValue("NUM_THREADS", nThreads > 1
+                                               ? CPLSPrintf("%d", nThreads)
+                                               : nullptr);
+    auto papszSaved = poOpenInfo->papszOpenOptions;
+    poOpenInfo->papszOpenOptions = aosOptions.List();
+    GDALDataset *poInner = g_sKept.poDriver->pfnOpen(poOpenInfo);
+    poOpenInfo->papszOpenOptions = papszSaved;
+    if (poInner == nullptr)
+        return nullptr;
+    if (*poInner->GetDescription() == '\0')
+        poInner->SetDescription(poOpenInfo->pszFilename);
+    OpenOptionsAccess::Set(poInner, aosOptions.List());
+    return poInner;
+}
+
+extern "C" void gpugtiff_shim_register(const gpugtiff::Api *api)
+{
+    if (!GDAL_CHECK_VERSION("GPUGTiff") ||
+        GetGDALDriverManager()->GetDriverByName(DRIVER_NAME) != nullptr)
+        return;
+    g_poApi = api;
+    KeepGTiff();
+    if (g_sKept.poDriver == nullptr || g_sKept.poDriver->pfnOpen == nullptr ||
+        g_sKept.poDriver->pfnIdentify == nullptr)
+    {
+        CPLDebug("GPUGTIFF", "this GDAL has no GTiff driver: not registered");
+        return;
+    }
+    RegisterOurs();
+    if (CPLTestBool(CPLGetConfigOption("GPUGTIFF_REPLACE_GTIFF", "NO")))
+        RegisterAsGTiff();
+}

@@ -1,0 +1,109 @@
+"""Drives damage_worker processes and judges: what ours does to a damaged file is what GTiff does."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+
+import harness
+
+TIMEOUT = 30
+# What reading small damaged files may cost at most; a byte count believed unchecked shows here.
+PEAK_KB = 700_000
+
+
+class Worker:
+    """A damage_worker; started anew after it crashed or hung."""
+
+    def __init__(self, driver, perturb):
+        self.driver, self.perturb, self.process = driver, perturb, None
+
+    def _start(self):
+        env = dict(os.environ, PYTHONPATH=harness.HERE, GDAL_CACHEMAX="16", MALLOC_PERTURB_=str(self.perturb))
+        self.process = subprocess.Popen([sys.executable, "-B", os.path.join(harness.HERE, "damage_worker.py")], env=env,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # fmt: skip
+        self.pending = b""
+
+    def ask(self, path):
+        if self.process is None or self.process.poll() is not None:
+            self._start()
+        self.process.stdin.write(json.dumps({"path": path, "driver": self.driver}).encode() + b"\n")
+        self.process.stdin.flush()
+        end = time.time() + TIMEOUT
+        while b"\n" not in self.pending:
+            if not select.select([self.process.stdout], [], [], max(0, end - time.time()))[0]:
+                self.stop()
+                return {"died": "hang: no answer in %d s" % TIMEOUT}
+            more = os.read(self.process.stdout.fileno(), 1 << 20)
+            if not more:
+                code = self.process.wait()
+                self.stop()
+                return {"died": "crash: exit %d" % code}
+            self.pending += more
+        line, self.pending = self.pending.split(b"\n", 1)
+        return json.loads(line)
+
+    def stop(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdin.close()
+            self.process.stdout.close()
+            self.process = None
+
+
+class Judge:
+    """Ours against two GTiff processes whose fresh memory is filled differently: where those two
+    disagree GTiff hands out uninitialised memory, and nothing is to be compared."""
+
+    def __init__(self):
+        self.ours = Worker(harness.DRIVER, 85)
+        self.theirs = [Worker("GTiff", 85), Worker("GTiff", 170)]
+
+    def stop(self):
+        for w in [self.ours, *self.theirs]:
+            w.stop()
+
+    def compare(self, path, where):
+        """-> ours' outcome; fails the test where it differs from GTiff's."""
+        a, b = (w.ask(path) for w in self.theirs)
+        ours = self.ours.ask(path)
+        assert "died" not in ours, "%s: %s" % (where, ours["died"])
+        assert ours["peak_kb"] < PEAK_KB, "%s: peak %d kB" % (where, ours["peak_kb"])
+        if "died" in a or "died" in b:
+            return ours
+        assert ours["open"] == a["open"], "%s: open %s, GTiff %s; %s" % (
+            where, ours["open"], a["open"], ours["open_failures"] or a["open_failures"])  # fmt: skip
+        if not ours["open"]:
+            return ours
+        assert ours["size"] == a["size"], where
+        for name in a["bands"]:
+            self._band(ours["bands"].get(name), a["bands"][name], b["bands"][name], "%s band %s" % (where, name))
+        self._whole(ours["whole"], a["whole"], b["whole"], where)
+        self._texts(ours, path, where)
+        return ours
+
+    @staticmethod
+    def _band(ours, a, b, where):
+        if isinstance(a, str):
+            assert ours == a, where
+            return
+        for i, (x, p, q) in enumerate(zip(ours, a, b)):
+            assert p != q or x == p, "%s block %d: %s, GTiff %s" % (where, i, x or "failed", p or "failed")
+
+    @staticmethod
+    def _whole(ours, a, b, where):
+        if isinstance(a, str) or a["hash"] != b["hash"]:
+            return
+        assert ours["hash"] == a["hash"], "%s whole: %s, GTiff %s; %s; GTiff: %s" % (
+            where, ours["hash"] or "failed", a["hash"] or "failed", ours["failures"], a["failures"])  # fmt: skip
+
+    @staticmethod
+    def _texts(ours, path, where):
+        """A read that failed says which file and why."""
+        if harness.SELF_TEST or isinstance(ours["whole"], str) or ours["whole"]["hash"] is not None:
+            return
+        texts = ours["whole"]["failures"]
+        assert any(os.path.basename(path) in t for t in texts), "%s: no message names the file: %s" % (where, texts)

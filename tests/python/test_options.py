@@ -1,0 +1,63 @@
+"""Options: bad values are refused with option, value and what is allowed; good ones are taken."""
+
+import harness
+import metafiles
+import pytest
+from osgeo import gdal
+
+
+@pytest.fixture
+def path(tmp_path):
+    if harness.SELF_TEST:
+        pytest.skip("about our own options")
+    return metafiles.bare(str(tmp_path))
+
+
+BAD = [("ENGINE", "FOO", "CPU"), ("BATCH_MB", "abc", ""), ("BATCH_MB", "0", ""), ("BATCH_MB", "-1", ""),
+       ("BATCH_MB", "99999999999999999999", ""), ("NUM_THREADS", "-3", "ALL_CPUS"), ("NUM_THREADS", "many", "ALL_CPUS"),
+       ("NUM_THREADS", "0", "ALL_CPUS"), ("VERIFY", "MAYBE", "FIRST"), ("GDS", "PERHAPS", "AUTO"),
+       ("DEVICE", "x", "AUTO"), ("DEVICE_MB", "-5", "")]  # fmt: skip
+
+
+@pytest.mark.parametrize("name,value,allowed", BAD)
+@pytest.mark.parametrize("how", ["open option", "config option"])
+def test_bad_value(path, name, value, allowed, how):
+    settings = {"GPUGTIFF_" + name: value} if how == "config option" else {}
+    with harness.config(**settings), harness.Errors() as errors:
+        ds = harness.open_ours(path, [] if settings else ["%s=%s" % (name, value)])
+    text = "\n".join(errors.failures())
+    assert ds is None, "%s=%s was taken" % (name, value)
+    assert name in text and value in text and allowed in text, text
+
+
+@pytest.mark.parametrize("option", [
+    "ENGINE=AUTO", "ENGINE=CPU", "engine=cpu", "NUM_THREADS=1", "NUM_THREADS=ALL_CPUS", "NUM_THREADS=7", "BATCH_MB=1",
+    "BATCH_MB=256", "DEVICE=AUTO", "DEVICE=0", "DEVICE_MB=100", "VERIFY=FIRST", "VERIFY=ALL", "VERIFY=NO", "GDS=NO",
+    "GDS=AUTO"])  # fmt: skip
+def test_good_value(path, option):
+    with harness.Errors() as errors:
+        ours = harness.open_ours(path, [option])
+        assert ours is not None, errors.text()
+        harness.same_pixels(ours, harness.open_gtiff(path))
+    assert not errors, errors.text()
+
+
+def test_cuda_demanded_and_absent_says_why(path):
+    with harness.Errors() as errors:
+        ds = harness.open_ours(path, ["ENGINE=CUDA"])
+    if ds is not None:
+        pytest.skip("this machine has a GPU that our build uses")
+    text = "\n".join(errors.failures())
+    assert "CUDA" in text and len(text) > 20, text
+
+
+def test_a_bad_option_does_not_stop_others_from_opening(path):
+    """GTiff still opens the file when a config option of ours is wrong and nobody named us."""
+    with harness.config(GPUGTIFF_BATCH_MB="abc"), harness.Errors():
+        assert gdal.OpenEx(path, gdal.OF_RASTER, allowed_drivers=["GTiff"]) is not None
+
+
+def test_gdal_num_threads_is_the_default(path):
+    for value in ("1", "ALL_CPUS", "2"):
+        with harness.config(GDAL_NUM_THREADS=value):
+            harness.same_pixels(*harness.open_pair(path))
