@@ -34,6 +34,8 @@ struct Policy {
     whole_tiles: bool,
     /// Bands that were not asked for.
     all_bands: bool,
+    /// Everything, even if the caller streams.
+    always: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -72,9 +74,13 @@ impl<'a> Delivery<'a> {
         planes.dedup();
         let bytes = image.grid.cover(&window).len() * image.spec.tile_bytes() as u64;
         let cache = request.cache_max.max(0) as u64;
+        let some_bands = (1..=image.spec.samples).any(|band| !bands.contains(&(band as c_int)));
+        let all_bands = image.spec.samples < MOST_KEPT_BANDS && bytes < cache;
         let policy = Policy {
             whole_tiles: window != image.grid.image() && bytes <= cache / 4,
-            all_bands: image.spec.samples < MOST_KEPT_BANDS && bytes < cache,
+            all_bands,
+            // The next request is for another band of the same tiles.
+            always: image.grid.planes == 1 && some_bands && all_bands,
         };
         let kept = Mutex::default();
         Delivery { reader, request, kind, window, bands, planes, policy, kept }
@@ -291,7 +297,7 @@ impl Caller for Delivery<'_> {
             if image.spec.samples == 1 || !self.policy.all_bands {
                 return true;
             }
-        } else if covered && (streaming || !self.policy.whole_tiles) {
+        } else if covered && !self.policy.always && (streaming || !self.policy.whole_tiles) {
             return false;
         }
         let mut blocks = Vec::new();

@@ -95,8 +95,8 @@ GDALRasterBand *GPUGTiffBand::GetRasterSampleOverview(GUIntBig nSamples)
 GDALRasterBand *GPUGTiffBand::GetMaskBand()
 {
     GDALRasterBand *poMask = m_poInner->GetMaskBand();
-    if (poMask == nullptr || !Owner()->DecodesHere())
-        return poMask;
+    if (poMask == nullptr)
+        return nullptr;
     GDALDataset *poMaskDS = poMask->GetDataset();
     if (poMaskDS != nullptr && poMaskDS != Owner()->Inner())
     {
@@ -115,8 +115,8 @@ GDALRasterBand *GPUGTiffBand::GetMaskBand()
         GDALRasterBand *poOurs = Owner()->Wrap(poMask, -1, nBit);
         return poOurs ? poOurs : poMask;
     }
-    // Nodata, alpha or nothing: made from our own pixels.
-    return GDALRasterBand::GetMaskBand();
+    // Nodata, alpha or nothing: made from our own pixels, if they are ours.
+    return Owner()->DecodesHere() ? GDALRasterBand::GetMaskBand() : poMask;
 }
 
 CPLErr GPUGTiffBand::BuildOverviews(const char *pszResampling, int nOverviews,
@@ -257,11 +257,11 @@ CPLErr GPUGTiffBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
     GPUGTiffDataset *poOwner = Owner();
     if (eRWFlag != GF_Read || !poOwner->DecodesHere())
     {
-        poOwner->CountPassed(false);
-        GDALDataset *poThreaded =
-            eRWFlag == GF_Read ? poOwner->ThreadedInner() : nullptr;
         GDALRasterBand *poInner =
-            poThreaded ? poThreaded->GetRasterBand(nBand) : m_poInner;
+            poOwner
+                ->PassTo(eRWFlag, nXOff, nYOff, nXSize, nYSize, nBufXSize,
+                         nBufYSize, 1, &nBand, psExtraArg)
+                ->GetRasterBand(nBand);
         return poInner->RasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
                                  nBufXSize, nBufYSize, eBufType, nPixelSpace,
                                  nLineSpace, psExtraArg);

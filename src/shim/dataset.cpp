@@ -161,9 +161,58 @@ bool GPUGTiffDataset::OpenImage()
     return m_poImage != nullptr;
 }
 
+// Whether GTiff reads this codec in threads, and as well as it does without.
+bool GPUGTiffDataset::ThreadsPay(int nBandCount, const int *panBandMap) const
+{
+    const char *pszCodec =
+        m_poInner->GetMetadataItem("COMPRESSION", "IMAGE_STRUCTURE");
+    if (pszCodec == nullptr)
+        return false;
+    const bool bJPEG = strstr(pszCodec, "JPEG") != nullptr;
+    if (!bJPEG && !EQUAL(pszCodec, "WEBP") && !EQUAL(pszCodec, "LZMA") &&
+        !EQUAL(pszCodec, "JXL") && !STARTS_WITH_CI(pszCodec, "LERC"))
+        return false;
+    // Tiles that JPEG cannot have are an error to GTiff only without threads.
+    int nBlockX = 0;
+    int nBlockY = 0;
+    papoBands[0]->GetBlockSize(&nBlockX, &nBlockY);
+    if (bJPEG && nBlockX < nRasterXSize && (nBlockX % 16 || nBlockY % 16))
+        return false;
+    // With separate planes GTiff's threads put band n at place n, whatever place
+    // it was asked for at (3.6).
+    const char *pszInterleave =
+        m_poInner->GetMetadataItem("INTERLEAVE", "IMAGE_STRUCTURE");
+    if (nBandCount == 1 || (pszInterleave && EQUAL(pszInterleave, "PIXEL")))
+        return true;
+    for (int i = 0; i < nBandCount; ++i)
+    {
+        if (panBandMap[i] != i + 1)
+            return false;
+    }
+    return true;
+}
+
+GDALDataset *GPUGTiffDataset::PassTo(GDALRWFlag eRWFlag, int nXOff, int nYOff,
+                                     int nXSize, int nYSize, int nBufXSize,
+                                     int nBufYSize, int nBandCount,
+                                     const int *panBandMap,
+                                     const GDALRasterIOExtraArg *psExtraArg)
+{
+    CountPassed(false);
+    if (eRWFlag != GF_Read || nBands == 0 ||
+        !GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
+                         psExtraArg) ||
+        GPUGTiffIsInOneBlock(papoBands[0], nXOff, nYOff, nXSize, nYSize) ||
+        !ThreadsPay(nBandCount, panBandMap))
+        return m_poInner;
+    GDALDataset *poThreaded = ThreadedInner();
+    return poThreaded ? poThreaded : m_poInner;
+}
+
+// The same file opened by GTiff with NUM_THREADS, when it is first needed: GTiff
+// starts its threads on opening, and they do not survive a fork.
 GDALDataset *GPUGTiffDataset::ThreadedInner()
 {
-    // GTiff's threads do not survive a fork.
     if (eAccess == GA_Update || static_cast<int>(getpid()) != m_nPid)
         return nullptr;
     if (m_poParent != nullptr)
@@ -394,10 +443,9 @@ CPLErr GPUGTiffDataset::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
 {
     if (eRWFlag != GF_Read || !DecodesHere())
     {
-        CountPassed(false);
-        GDALDataset *poThreaded =
-            eRWFlag == GF_Read ? ThreadedInner() : nullptr;
-        GDALDataset *poInner = poThreaded ? poThreaded : m_poInner;
+        GDALDataset *poInner =
+            PassTo(eRWFlag, nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
+                   nBandCount, panBandMap, psExtraArg);
         return poInner->RasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
                                  nBufXSize, nBufYSize, eBufType, nBandCount,
                                  panBandMap, nPixelSpace, nLineSpace,

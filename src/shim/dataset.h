@@ -72,8 +72,11 @@ class GPUGTiffDataset final : public GDALProxyDataset
         return m_poInner;
     }
 
-    // The inner dataset for requests passed whole: opened with NUM_THREADS.
-    GDALDataset *ThreadedInner();
+    // The inner dataset that serves a request passed whole, which is counted.
+    GDALDataset *PassTo(GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize,
+                        int nYSize, int nBufXSize, int nBufYSize,
+                        int nBandCount, const int *panBandMap,
+                        const GDALRasterIOExtraArg *psExtraArg);
     void CountPassed(bool bBlock) const;
     MetadataList Counters();
 
@@ -134,6 +137,8 @@ class GPUGTiffDataset final : public GDALProxyDataset
                     int nOverview, int nBit);
 
     void AddBands();
+    bool ThreadsPay(int nBandCount, const int *panBandMap) const;
+    GDALDataset *ThreadedInner();
     CPLErr CloseInner();
     bool OpenImage();
     CPLErr ReadWindow(gpugtiff::Request &sRequest,

@@ -30,6 +30,8 @@ def within(row):
     depths = set(row["bits_per_sample"].split(","))
     # Bits as GDAL sees them: NBITS is set for depths that are not a type's own (16 and 24 bit floats too).
     plain = not row["nbits"] and len(depths) == 1 and depths <= {"8", "16", "32", "64", "128"}
+    if row["predictor"] == "3" and depths == {"8"} or "skipped" in row["checksums"]:
+        return False  # no such predictor in point 4; a block too large for the manifest's maker to try
     return (
         row["status"] == "valid" and row["compression"] in OURS and plain and row["fill_order"] == "1"
         and row["predictor"] in ("1", "2", "3") and "light" not in row["flags"] and not _as_rgba(row)
@@ -63,10 +65,16 @@ def test_same_as_gtiff(tmp_path):
 
 
 def read_all(ds):
-    """Everything of a dataset; -> the bands whose overviews may be of another kind than the image."""
+    """Every band, level and mask; of huge ones the first and the last corner."""
     for name, band in harness.bands_of(ds):
-        if band.XSize * band.YSize * harness.sample_bytes(band.DataType) <= MAX_BYTES:
-            assert band.ReadRaster() is not None, name
+        w, h = band.XSize, band.YSize
+        if w * h * harness.sample_bytes(band.DataType) <= MAX_BYTES:
+            windows = [(0, 0, w, h)]
+        else:
+            n, m = min(w, 512), min(h, 512)
+            windows = [(0, 0, n, m), (w - n, h - m, n, m)]
+        for window in windows:
+            assert band.ReadRaster(*window) is not None, "%s %s" % (name, window)
 
 
 def test_counted(total):
