@@ -18,6 +18,9 @@ use crate::tiff::striles::Striles;
 /// An uncompressed image in one strip is read in slices of about this size.
 const SLICE_BYTES: u64 = 256 << 10;
 
+/// The codecs address less than this.
+const LARGEST_TILE: u64 = (1 << 30) - 1;
+
 /// What GDAL says of the directory; the file must agree.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
@@ -35,6 +38,10 @@ pub struct Expected {
     pub block_width: u32,
     /// Block height.
     pub block_height: u32,
+    /// Where GTiff says the first tile is, if it was asked.
+    pub first_tile: Option<u64>,
+    /// GTiff shows other colours than the file has samples.
+    pub converted: bool,
 }
 
 /// A directory whose tiles the engines decode.
@@ -53,12 +60,13 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads the directory at `offset`. `largest` is what one tile may take in memory.
+    /// Reads the directory at `offset`. `held` is what may be kept of tiles that GDAL's
+    /// block cache cannot keep.
     pub fn open(
         source: Arc<dyn ByteSource>,
         offset: u64,
         expected: &Expected,
-        largest: usize,
+        held: usize,
     ) -> Result<Image> {
         let header = Header::read(&*source)?;
         let ifd = Ifd::read(&*source, &header, offset)?;
@@ -81,14 +89,22 @@ impl Image {
             .checked_mul(u64::from(grid.tile_height))
             .and_then(|n| n.checked_mul(spec.samples as u64))
             .and_then(|n| n.checked_mul(spec.sample.bytes() as u64));
-        match tile_bytes {
-            Some(bytes) if bytes <= largest as u64 => {}
-            _ => return Err(Error::Unsupported("a tile or strip larger than BATCH_MB".into())),
+        let blocks_are_tiles =
+            (expected.block_width, expected.block_height) == (grid.tile_width, grid.tile_height);
+        // A strip that GDAL asks for row by row is kept here, within the budget;
+        // GTiff decodes it row by row. Others are decoded one by one.
+        let most = if blocks_are_tiles { LARGEST_TILE } else { held as u64 };
+        if tile_bytes.is_none_or(|bytes| bytes > most) {
+            return unsupported(format!("a tile or strip of more than {most} bytes"));
         }
         spec.width = grid.tile_width as usize;
         spec.height = grid.tile_height as usize;
-        let blocks_are_tiles =
-            (expected.block_width, expected.block_height) == (grid.tile_width, grid.tile_height);
+        if let Some(offset) = expected.first_tile {
+            let range = striles.range(&*source, 0)?;
+            if range.map(|r| r.offset) != Some(offset) {
+                return unsupported("an overview or mask whose file is not clear");
+            }
+        }
         Ok(Image { spec: Arc::new(spec), grid, source, blocks_are_tiles, striles, sliced })
     }
 
@@ -143,6 +159,9 @@ fn unsupported<T>(what: impl Into<String>) -> Result<T> {
 
 /// GTiff and the directory must tell the same story, or GTiff reads it.
 fn agree(layout: &Layout, expected: &Expected) -> Result<()> {
+    if expected.converted {
+        return unsupported("colours that GTiff converts");
+    }
     if (layout.width, layout.height) != (expected.width, expected.height)
         || u32::from(layout.samples_per_pixel) != expected.bands
     {

@@ -115,6 +115,10 @@ pub struct ImageFacts {
     pub block_height: c_int,
     /// 0, or what a set bit of a mask becomes.
     pub bit: c_int,
+    /// Where GTiff says the first tile is, or 0.
+    pub first_tile: u64,
+    /// GTiff shows other colours than the file has samples.
+    pub converted: c_int,
 }
 
 /// Takes a name and a value.
@@ -143,6 +147,7 @@ pub struct Api {
     pub image_open: unsafe extern "C" fn(*const File, *const ImageFacts) -> *mut Image,
     /// Frees it.
     pub image_free: unsafe extern "C" fn(*mut Image),
-    /// Reads; 0 on success, else an error was raised.
+    /// Reads; 0 on success, 1 after an error was raised, 2 if GTiff must be asked
+    /// for everything after all.
     pub image_read: unsafe extern "C" fn(*const Image, *const Request) -> c_int,
 }

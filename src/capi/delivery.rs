@@ -327,7 +327,8 @@ impl Caller for Delivery<'_> {
             // SAFETY: the shim writes at most 16 bytes; the rest as in `put_window`.
             unsafe {
                 (callbacks.fill)(callbacks.context, self.bands[i], value.as_mut_ptr().cast());
-                place::fill(&value, self.kind, self.target(i, part.x, part.y), size);
+                let value = &value[..image.spec.sample.bytes()];
+                place::fill(value, self.kind, self.target(i, part.x, part.y), size);
             }
         }
     }

@@ -36,6 +36,15 @@ struct Shared {
     gtiff_reason: Mutex<Option<String>>,
 }
 
+impl Shared {
+    /// Remembers why an image is not read by us.
+    fn leave_to_gtiff(&self, path: &str, error: &Error) {
+        log::debug(&format!("{path}: read by GTiff: {error}"));
+        let mut reason = self.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner);
+        reason.get_or_insert_with(|| error.to_string());
+    }
+}
+
 /// One directory that our engines decode.
 pub struct Image {
     path: String,
@@ -220,10 +229,7 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
             }
             Err(error) => {
                 // Not an error: GTiff reads it, and says what is wrong if it can't.
-                log::debug(&format!("{}: read by GTiff: {error}", file.path));
-                let mut reason =
-                    file.shared.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner);
-                reason.get_or_insert_with(|| error.to_string());
+                file.shared.leave_to_gtiff(&file.path, &error);
                 Ok(std::ptr::null_mut())
             }
         }
@@ -241,6 +247,8 @@ fn tiles(file: &File, facts: &ImageFacts) -> Result<Tiles> {
         bit: u8::try_from(facts.bit).ok().filter(|&on| on > 0),
         block_width: size(facts.block_width)?,
         block_height: size(facts.block_height)?,
+        first_tile: (facts.first_tile > 0).then_some(facts.first_tile),
+        converted: facts.converted != 0,
     };
     Tiles::open(source, facts.ifd_offset, &expected, file.shared.options.batch_bytes)
 }
@@ -265,6 +273,12 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
         // SAFETY: GDAL checked the window and vouches for the buffer.
         let delivery = unsafe { Delivery::new(&image.reader, request, bands, image.kind) };
         let failed = image.reader.read(&delivery)?;
+        // Only the data told: old-style LZW, offsets that libtiff mends.
+        let left = failed.iter().find(|f| matches!(f.error, Error::Unsupported(_)));
+        if let Some(TileError { error, .. }) = left {
+            image.shared.leave_to_gtiff(&image.path, error);
+            return Ok(2);
+        }
         for tile in &failed {
             if !image.redo(&delivery, request, bands, tile) {
                 return Ok(1);

@@ -89,7 +89,8 @@ fn chunky(from: &From<'_>, chosen: &[usize], targets: &[To]) -> bool {
 /// The caller wants all samples in order, each in rows without gaps that are apart
 /// from the other samples' rows.
 fn planar(from: &From<'_>, chosen: &[usize], targets: &[To], width: usize) -> bool {
-    chosen.len() == from.samples
+    matches!(from.unit, 1 | 2 | 4 | 8)
+        && chosen.len() == from.samples
         && chosen.iter().enumerate().all(|(i, &sample)| i == sample)
         && targets.iter().enumerate().all(|(i, to)| {
             to.kind == from.kind
@@ -149,19 +150,13 @@ unsafe fn band(from: From<'_>, sample: usize, to: To, size: Size) {
     }
 }
 
-/// The same sample everywhere.
+/// The same sample everywhere, converted as any other row of samples is.
 ///
 /// # Safety
-/// As for [`bands`]; `value` must hold one sample of `kind`.
-pub(super) unsafe fn fill(value: &[u8; 16], kind: u32, to: To, size: Size) {
-    for y in 0..size.height {
-        // SAFETY: the caller's promise.
-        unsafe {
-            words::copy(
-                Words { data: value.as_ptr(), kind, step: 0 },
-                Words { data: to.data.offset(y as isize * to.line), kind: to.kind, step: to.pixel },
-                size.width,
-            );
-        }
-    }
+/// As for [`bands`].
+pub(super) unsafe fn fill(value: &[u8], kind: u32, to: To, size: Size) {
+    let data = value.repeat(size.width);
+    let from = From { data: &data, row: 0, samples: 1, unit: value.len(), kind };
+    // SAFETY: the caller's promise.
+    unsafe { band(from, 0, to, size) };
 }

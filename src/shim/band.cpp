@@ -83,7 +83,9 @@ GDALRasterBand *GPUGTiffBand::GetOverview(int nOverview)
     GDALRasterBand *poOverview = m_poInner->GetOverview(nOverview);
     if (poOverview == nullptr)
         return nullptr;
-    GDALRasterBand *poOurs = Owner()->Wrap(poOverview, nOverview, 0);
+    GDALRasterBand *poFirst =
+        nOverview > 0 ? m_poInner->GetOverview(0) : nullptr;
+    GDALRasterBand *poOurs = Owner()->Wrap(poOverview, poFirst, nOverview, 0);
     return poOurs ? poOurs : poOverview;
 }
 
@@ -112,7 +114,7 @@ GDALRasterBand *GPUGTiffBand::GetMaskBand()
             default:
                 break;
         }
-        GDALRasterBand *poOurs = Owner()->Wrap(poMask, -1, nBit);
+        GDALRasterBand *poOurs = Owner()->Wrap(poMask, nullptr, -1, nBit);
         return poOurs ? poOurs : poMask;
     }
     // Nodata, alpha or nothing: made from our own pixels, if they are ours.
@@ -168,9 +170,24 @@ CPLErr GPUGTiffBand::GetHistogram(double dfMin, double dfMax, int nBuckets,
                                   GDALProgressFunc pfnProgress,
                                   void *pProgressData)
 {
-    return GDALRasterBand::GetHistogram(dfMin, dfMax, nBuckets, panHistogram,
-                                        bIncludeOutOfRange, bApproxOK,
-                                        pfnProgress, pProgressData);
+    // GTiff remembers histograms (.aux.xml). One of the kind that can be handed
+    // to it is computed here, if there is none yet; others are left to it.
+    double dfSavedMin = 0;
+    double dfSavedMax = 0;
+    int nSaved = 0;
+    if (!bIncludeOutOfRange || bApproxOK || !Owner()->DecodesHere() ||
+        m_poInner->GetDefaultHistogram(&dfSavedMin, &dfSavedMax, &nSaved,
+                                       nullptr, FALSE, nullptr,
+                                       nullptr) == CE_None)
+        return m_poInner->GetHistogram(dfMin, dfMax, nBuckets, panHistogram,
+                                       bIncludeOutOfRange, bApproxOK,
+                                       pfnProgress, pProgressData);
+    const CPLErr eErr = GDALRasterBand::GetHistogram(
+        dfMin, dfMax, nBuckets, panHistogram, bIncludeOutOfRange, bApproxOK,
+        pfnProgress, pProgressData);
+    if (eErr == CE_None)
+        m_poInner->SetDefaultHistogram(dfMin, dfMax, nBuckets, panHistogram);
+    return eErr;
 }
 
 CPLErr GPUGTiffBand::GetDefaultHistogram(double *pdfMin, double *pdfMax,
@@ -236,8 +253,10 @@ CPLErr GPUGTiffBand::InterpolateAtPoint(double dfPixel, double dfLine,
 
 CPLErr GPUGTiffBand::IReadBlock(int nBlockXOff, int nBlockYOff, void *pImage)
 {
-    if (Owner()->DecodesHere())
-        return Owner()->ReadBlock(nBand, nBlockXOff, nBlockYOff, pImage);
+    CPLErr eErr = CE_None;
+    if (Owner()->DecodesHere() &&
+        Owner()->ReadBlock(nBand, nBlockXOff, nBlockYOff, pImage, eErr))
+        return eErr;
     Owner()->CountPassed(true);
     return m_poInner->ReadBlock(nBlockXOff, nBlockYOff, pImage);
 }
@@ -257,21 +276,32 @@ CPLErr GPUGTiffBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
     GPUGTiffDataset *poOwner = Owner();
     if (eRWFlag != GF_Read || !poOwner->DecodesHere())
     {
-        GDALRasterBand *poInner =
-            poOwner
-                ->PassTo(eRWFlag, nXOff, nYOff, nXSize, nYSize, nBufXSize,
-                         nBufYSize, 1, &nBand, psExtraArg)
-                ->GetRasterBand(nBand);
-        return poInner->RasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
-                                 nBufXSize, nBufYSize, eBufType, nPixelSpace,
-                                 nLineSpace, psExtraArg);
+        const bool bInThreads =
+            poOwner->InThreads(eRWFlag, nXOff, nYOff, nXSize, nYSize, nBufXSize,
+                               nBufYSize, 1, &nBand, psExtraArg);
+        const int nBandIn = nBand;
+        return poOwner->Pass(bInThreads,
+                             [=](GDALDataset *poInner)
+                             {
+                                 return poInner->GetRasterBand(nBandIn)->RasterIO(
+                                     eRWFlag, nXOff, nYOff, nXSize, nYSize,
+                                     pData, nBufXSize, nBufYSize, eBufType,
+                                     nPixelSpace, nLineSpace, psExtraArg);
+                             });
     }
     if (GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
                         psExtraArg) &&
         !GPUGTiffIsInOneBlock(this, nXOff, nYOff, nXSize, nYSize))
-        return poOwner->ReadWindow(nXOff, nYOff, nXSize, nYSize, pData,
-                                   eBufType, 1, &nBand, nPixelSpace, nLineSpace,
-                                   0, psExtraArg);
+    {
+        CPLErr eErr = CE_None;
+        if (poOwner->ReadWindow(nXOff, nYOff, nXSize, nYSize, pData, eBufType,
+                                1, &nBand, nPixelSpace, nLineSpace, 0,
+                                psExtraArg, eErr))
+            return eErr;
+        return IRasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
+                         nBufXSize, nBufYSize, eBufType, nPixelSpace,
+                         nLineSpace, psExtraArg);
+    }
     return GDALRasterBand::IRasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize,
                                      pData, nBufXSize, nBufYSize, eBufType,
                                      nPixelSpace, nLineSpace, psExtraArg);

@@ -59,6 +59,8 @@ struct ImageFacts
     int kind, sample_bytes;
     int block_width, block_height;
     int bit;
+    uint64_t first_tile;
+    int converted;
 };
 
 typedef void (*Emit)(void *, const char *name, const char *value);

@@ -41,16 +41,15 @@ GPUGTiffDataset::GPUGTiffDataset(GDALDataset *poInner, FilePtr poFile,
 }
 
 GPUGTiffDataset::GPUGTiffDataset(GDALDataset *poInner,
-                                 GPUGTiffDataset *poParent, int nOverview,
+                                 GPUGTiffDataset *poParent,
+                                 const std::string &osInnerName, int nOverview,
                                  int nBit)
     : m_poInner(poInner), m_poParent(poParent), m_nOverview(nOverview),
-      m_nBit(nBit), m_osInnerName(poInner->GetDescription()),
-      m_poFile(poParent->m_poFile), m_nPid(static_cast<int>(getpid()))
+      m_nBit(nBit), m_osInnerName(osInnerName), m_poFile(poParent->m_poFile),
+      m_nPid(static_cast<int>(getpid()))
 {
     // An external overview or mask is another file.
-    if (m_osInnerName.empty())
-        m_osInnerName = poParent->m_osInnerName;
-    else if (m_osInnerName != poParent->m_osInnerName)
+    if (m_osInnerName != poParent->m_osInnerName)
     {
         m_poOwnFile.reset(
             g_poApi->file_beside(m_poFile, m_osInnerName.c_str()));
@@ -103,7 +102,8 @@ CPLErr GPUGTiffDataset::CloseInner()
 }
 
 GDALRasterBand *GPUGTiffDataset::Wrap(GDALRasterBand *poInnerBand,
-                                      int nOverview, int nBit)
+                                      GDALRasterBand *poFirst, int nOverview,
+                                      int nBit)
 {
     GDALDataset *poLevelInner = poInnerBand->GetDataset();
     if (dynamic_cast<GPUGTiffBand *>(poInnerBand) != nullptr ||
@@ -112,8 +112,17 @@ GDALRasterBand *GPUGTiffDataset::Wrap(GDALRasterBand *poInnerBand,
         return nullptr;
     auto &poLevel = m_oLevels[poLevelInner];
     if (!poLevel)
+    {
+        // Directories of the file itself have no name; nor have the further
+        // levels of an external file, which is named at its first.
+        std::string osName = poLevelInner->GetDescription();
+        if (osName.empty() && poFirst != nullptr && poFirst->GetDataset())
+            osName = poFirst->GetDataset()->GetDescription();
+        if (osName.empty())
+            osName = m_osInnerName;
         poLevel.reset(
-            new GPUGTiffDataset(poLevelInner, this, nOverview, nBit));
+            new GPUGTiffDataset(poLevelInner, this, osName, nOverview, nBit));
+    }
     return poLevel->GetRasterBand(poInnerBand->GetBand());
 }
 
@@ -144,11 +153,19 @@ bool GPUGTiffDataset::OpenImage()
         return false;
     GDALRasterBand *poFirst = m_poInner->GetRasterBand(1);
     const char *pszOffset = poFirst->GetMetadataItem("IFD_OFFSET", "TIFF");
-    // Present where GTiff converts colours (CMYK, CIELab) rather than show samples.
-    if (pszOffset == nullptr ||
-        m_poInner->GetMetadataItem("SOURCE_COLOR_SPACE", "IMAGE_STRUCTURE"))
+    if (pszOffset == nullptr)
         return false;
     gpugtiff::ImageFacts sFacts = {};
+    // Present where GTiff converts (CMYK, CIELab) rather than show samples.
+    sFacts.converted = m_poInner->GetMetadataItem("SOURCE_COLOR_SPACE",
+                                                  "IMAGE_STRUCTURE") != nullptr;
+    // A level's file is a conclusion (see Wrap): let GTiff confirm it.
+    if (m_poParent != nullptr)
+    {
+        const char *pszFirst =
+            poFirst->GetMetadataItem("BLOCK_OFFSET_0_0", "TIFF");
+        sFacts.first_tile = pszFirst ? std::strtoull(pszFirst, nullptr, 10) : 0;
+    }
     sFacts.ifd_offset = std::strtoull(pszOffset, nullptr, 10);
     sFacts.width = nRasterXSize;
     sFacts.height = nRasterYSize;
@@ -161,22 +178,15 @@ bool GPUGTiffDataset::OpenImage()
     return m_poImage != nullptr;
 }
 
-// Whether GTiff reads this codec in threads, and as well as it does without.
-bool GPUGTiffDataset::ThreadsPay(int nBandCount, const int *panBandMap) const
+bool GPUGTiffDataset::HasThreadedCodec(int nBandCount, const int *panBandMap) const
 {
     const char *pszCodec =
         m_poInner->GetMetadataItem("COMPRESSION", "IMAGE_STRUCTURE");
     if (pszCodec == nullptr)
         return false;
-    const bool bJPEG = strstr(pszCodec, "JPEG") != nullptr;
-    if (!bJPEG && !EQUAL(pszCodec, "WEBP") && !EQUAL(pszCodec, "LZMA") &&
-        !EQUAL(pszCodec, "JXL") && !STARTS_WITH_CI(pszCodec, "LERC"))
-        return false;
-    // Tiles that JPEG cannot have are an error to GTiff only without threads.
-    int nBlockX = 0;
-    int nBlockY = 0;
-    papoBands[0]->GetBlockSize(&nBlockX, &nBlockY);
-    if (bJPEG && nBlockX < nRasterXSize && (nBlockX % 16 || nBlockY % 16))
+    if (strstr(pszCodec, "JPEG") == nullptr && !EQUAL(pszCodec, "WEBP") &&
+        !EQUAL(pszCodec, "LZMA") && !EQUAL(pszCodec, "JXL") &&
+        !STARTS_WITH_CI(pszCodec, "LERC"))
         return false;
     // With separate planes GTiff's threads put band n at place n, whatever place
     // it was asked for at (3.6).
@@ -192,21 +202,17 @@ bool GPUGTiffDataset::ThreadsPay(int nBandCount, const int *panBandMap) const
     return true;
 }
 
-GDALDataset *GPUGTiffDataset::PassTo(GDALRWFlag eRWFlag, int nXOff, int nYOff,
-                                     int nXSize, int nYSize, int nBufXSize,
-                                     int nBufYSize, int nBandCount,
-                                     const int *panBandMap,
-                                     const GDALRasterIOExtraArg *psExtraArg)
+bool GPUGTiffDataset::InThreads(GDALRWFlag eRWFlag, int nXOff, int nYOff,
+                                int nXSize, int nYSize, int nBufXSize,
+                                int nBufYSize, int nBandCount,
+                                const int *panBandMap,
+                                const GDALRasterIOExtraArg *psExtraArg) const
 {
-    CountPassed(false);
-    if (eRWFlag != GF_Read || nBands == 0 ||
-        !GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
-                         psExtraArg) ||
-        GPUGTiffIsInOneBlock(papoBands[0], nXOff, nYOff, nXSize, nYSize) ||
-        !ThreadsPay(nBandCount, panBandMap))
-        return m_poInner;
-    GDALDataset *poThreaded = ThreadedInner();
-    return poThreaded ? poThreaded : m_poInner;
+    return eRWFlag == GF_Read && nBands > 0 &&
+           GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
+                           psExtraArg) &&
+           !GPUGTiffIsInOneBlock(papoBands[0], nXOff, nYOff, nXSize, nYSize) &&
+           HasThreadedCodec(nBandCount, panBandMap);
 }
 
 // The same file opened by GTiff with NUM_THREADS, when it is first needed: GTiff
@@ -215,6 +221,9 @@ GDALDataset *GPUGTiffDataset::ThreadedInner()
 {
     if (eAccess == GA_Update || static_cast<int>(getpid()) != m_nPid)
         return nullptr;
+    // GTiff said what it had to say when it first opened the file.
+    CPLErrorStateBackuper oBackuper;
+    CPLErrorHandlerPusher oQuiet(CPLQuietErrorHandler);
     if (m_poParent != nullptr)
     {
         GDALDataset *poParent = m_poParent->ThreadedInner();
@@ -232,8 +241,6 @@ GDALDataset *GPUGTiffDataset::ThreadedInner()
         const int nThreads = g_poApi->file_threads(m_poFile);
         if (nThreads > 1)
         {
-            CPLErrorStateBackuper oBackuper;
-            CPLErrorHandlerPusher oQuiet(CPLQuietErrorHandler);
             GDALOpenInfo oOpenInfo(m_osInnerName.c_str(),
                                    GDAL_OF_RASTER | GDAL_OF_INTERNAL);
             oOpenInfo.papszOpenOptions = m_poInner->GetOpenOptions();
@@ -241,6 +248,13 @@ GDALDataset *GPUGTiffDataset::ThreadedInner()
         }
     }
     return m_poThreaded.get();
+}
+
+void GPUGTiffDataset::DropThreaded()
+{
+    if (m_poParent != nullptr)
+        return m_poParent->DropThreaded();
+    m_poThreaded.reset();
 }
 
 void GPUGTiffDataset::CountPassed(bool bBlock) const
@@ -251,12 +265,12 @@ void GPUGTiffDataset::CountPassed(bool bBlock) const
 
 // Requests.
 
-CPLErr GPUGTiffDataset::ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize,
-                                   void *pData, GDALDataType eBufType,
-                                   int nBandCount, const int *panBandMap,
-                                   GSpacing nPixelSpace, GSpacing nLineSpace,
-                                   GSpacing nBandSpace,
-                                   GDALRasterIOExtraArg *psExtraArg)
+bool GPUGTiffDataset::ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize,
+                                 void *pData, GDALDataType eBufType,
+                                 int nBandCount, const int *panBandMap,
+                                 GSpacing nPixelSpace, GSpacing nLineSpace,
+                                 GSpacing nBandSpace,
+                                 GDALRasterIOExtraArg *psExtraArg, CPLErr &eErr)
 {
     gpugtiff::Request sRequest = {};
     sRequest.x = nXOff;
@@ -270,11 +284,11 @@ CPLErr GPUGTiffDataset::ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize,
     sRequest.pixel_space = nPixelSpace;
     sRequest.line_space = nLineSpace;
     sRequest.band_space = nBandSpace;
-    return ReadWindow(sRequest, psExtraArg);
+    return ReadWindow(sRequest, psExtraArg, eErr);
 }
 
-CPLErr GPUGTiffDataset::ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff,
-                                  void *pImage)
+bool GPUGTiffDataset::ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff,
+                                void *pImage, CPLErr &eErr)
 {
     GDALRasterBand *poBand = papoBands[nBandIn - 1];
     int nBlockX = 0;
@@ -298,7 +312,7 @@ CPLErr GPUGTiffDataset::ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff,
         memset(static_cast<GByte *>(pImage) +
                    sRequest.line_space * sRequest.height,
                0, sRequest.line_space * (nBlockY - sRequest.height));
-    return ReadWindow(sRequest, nullptr);
+    return ReadWindow(sRequest, nullptr, eErr);
 }
 
 // What the callbacks need to know of the request they are called for.
@@ -309,15 +323,18 @@ struct GPUGTiffDataset::Call
     GDALRasterIOExtraArg *psExtraArg;
 };
 
-CPLErr GPUGTiffDataset::ReadWindow(gpugtiff::Request &sRequest,
-                                   GDALRasterIOExtraArg *psExtraArg)
+bool GPUGTiffDataset::ReadWindow(gpugtiff::Request &sRequest,
+                                 GDALRasterIOExtraArg *psExtraArg, CPLErr &eErr)
 {
     Call sCall = {this, &sRequest, psExtraArg};
     sRequest.cache_max = GDALGetCacheMax64();
     sRequest.callbacks = {&sCall,       FindBlock,   MakeBlock,     ReleaseBlock,
                           FillSample,   RedoByGTiff, ReportProgress};
-    return g_poApi->image_read(m_poImage.get(), &sRequest) == 0 ? CE_None
-                                                                : CE_Failure;
+    const int nResult = g_poApi->image_read(m_poImage.get(), &sRequest);
+    if (nResult == 2)
+        m_poImage.reset();
+    eErr = nResult == 0 ? CE_None : CE_Failure;
+    return nResult != 2;
 }
 
 int GPUGTiffDataset::FindBlock(void *pCall, int nBandIn, int nColumn, int nRow,
@@ -443,13 +460,18 @@ CPLErr GPUGTiffDataset::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
 {
     if (eRWFlag != GF_Read || !DecodesHere())
     {
-        GDALDataset *poInner =
-            PassTo(eRWFlag, nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
-                   nBandCount, panBandMap, psExtraArg);
-        return poInner->RasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
-                                 nBufXSize, nBufYSize, eBufType, nBandCount,
-                                 panBandMap, nPixelSpace, nLineSpace,
-                                 nBandSpace, psExtraArg);
+        const bool bInThreads =
+            InThreads(eRWFlag, nXOff, nYOff, nXSize, nYSize, nBufXSize,
+                      nBufYSize, nBandCount, panBandMap, psExtraArg);
+        return Pass(bInThreads,
+                    [=](GDALDataset *poInner)
+                    {
+                        return poInner->RasterIO(
+                            eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
+                            nBufXSize, nBufYSize, eBufType, nBandCount,
+                            panBandMap, nPixelSpace, nLineSpace, nBandSpace,
+                            psExtraArg);
+                    });
     }
     // As GTiff: overviews first, for all bands at once.
     if (nBufXSize < nXSize && nBufYSize < nYSize)
@@ -465,9 +487,16 @@ CPLErr GPUGTiffDataset::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
     if (GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
                         psExtraArg) &&
         !GPUGTiffIsInOneBlock(papoBands[0], nXOff, nYOff, nXSize, nYSize))
-        return ReadWindow(nXOff, nYOff, nXSize, nYSize, pData, eBufType,
-                          nBandCount, panBandMap, nPixelSpace, nLineSpace,
-                          nBandSpace, psExtraArg);
+    {
+        CPLErr eErr = CE_None;
+        if (ReadWindow(nXOff, nYOff, nXSize, nYSize, pData, eBufType,
+                       nBandCount, panBandMap, nPixelSpace, nLineSpace,
+                       nBandSpace, psExtraArg, eErr))
+            return eErr;
+        return IRasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
+                         nBufXSize, nBufYSize, eBufType, nBandCount, panBandMap,
+                         nPixelSpace, nLineSpace, nBandSpace, psExtraArg);
+    }
     return GDALDataset::IRasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
                                   nBufXSize, nBufYSize, eBufType, nBandCount,
                                   panBandMap, nPixelSpace, nLineSpace,

@@ -56,27 +56,51 @@ class GPUGTiffDataset final : public GDALProxyDataset
 
     // Wraps a band that GTiff shows as the nOverview-th overview (or, with -1, the
     // mask) of one of our bands; nullptr if it is no TIFF image of its own.
-    GDALRasterBand *Wrap(GDALRasterBand *poInnerBand, int nOverview, int nBit);
+    // poFirst is the first overview: an external file's name is known there only.
+    GDALRasterBand *Wrap(GDALRasterBand *poInnerBand, GDALRasterBand *poFirst,
+                         int nOverview, int nBit);
     void DropLevels();
 
     bool DecodesHere();
-    CPLErr ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize, void *pData,
-                      GDALDataType eBufType, int nBandCount,
-                      const int *panBandMap, GSpacing nPixelSpace,
-                      GSpacing nLineSpace, GSpacing nBandSpace,
-                      GDALRasterIOExtraArg *psExtraArg);
-    CPLErr ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff, void *pImage);
+
+    // Both return false if GTiff must be asked after all; DecodesHere() is then
+    // false from now on.
+    bool ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize, void *pData,
+                    GDALDataType eBufType, int nBandCount,
+                    const int *panBandMap, GSpacing nPixelSpace,
+                    GSpacing nLineSpace, GSpacing nBandSpace,
+                    GDALRasterIOExtraArg *psExtraArg, CPLErr &eErr);
+    bool ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff, void *pImage,
+                   CPLErr &eErr);
 
     GDALDataset *Inner() const
     {
         return m_poInner;
     }
 
-    // The inner dataset that serves a request passed whole, which is counted.
-    GDALDataset *PassTo(GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize,
-                        int nYSize, int nBufXSize, int nBufYSize,
-                        int nBandCount, const int *panBandMap,
-                        const GDALRasterIOExtraArg *psExtraArg);
+    // Has GTiff serve a whole request, which is counted. oRead gets the inner
+    // dataset to read from.
+    template <class Read> CPLErr Pass(bool bInThreads, Read oRead)
+    {
+        CountPassed(false);
+        GDALDataset *poThreaded = bInThreads ? ThreadedInner() : nullptr;
+        if (poThreaded != nullptr)
+        {
+            if (oRead(poThreaded) == CE_None)
+                return CE_None;
+            // After an error GTiff's threads leave blocks in its cache that hold
+            // nothing (3.6). What counts is what GTiff says without them.
+            DropThreaded();
+            CPLErrorReset();
+        }
+        return oRead(m_poInner);
+    }
+
+    // Whether GTiff's threads serve a request, and as GTiff does without them.
+    bool InThreads(GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize,
+                   int nYSize, int nBufXSize, int nBufYSize, int nBandCount,
+                   const int *panBandMap,
+                   const GDALRasterIOExtraArg *psExtraArg) const;
     void CountPassed(bool bBlock) const;
     MetadataList Counters();
 
@@ -134,15 +158,16 @@ class GPUGTiffDataset final : public GDALProxyDataset
   private:
     // A level: the inner dataset belongs to poParent's.
     GPUGTiffDataset(GDALDataset *poInner, GPUGTiffDataset *poParent,
-                    int nOverview, int nBit);
+                    const std::string &osInnerName, int nOverview, int nBit);
 
     void AddBands();
-    bool ThreadsPay(int nBandCount, const int *panBandMap) const;
+    bool HasThreadedCodec(int nBandCount, const int *panBandMap) const;
     GDALDataset *ThreadedInner();
+    void DropThreaded();
     CPLErr CloseInner();
     bool OpenImage();
-    CPLErr ReadWindow(gpugtiff::Request &sRequest,
-                      GDALRasterIOExtraArg *psExtraArg);
+    bool ReadWindow(gpugtiff::Request &sRequest,
+                    GDALRasterIOExtraArg *psExtraArg, CPLErr &eErr);
 
     struct Call;
 

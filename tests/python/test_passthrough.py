@@ -66,6 +66,9 @@ def check_passed(path):
                        theirs.ReadRaster(0, 0, W, H, 50, 40, resample_alg=gdal.GRIORA_Average), "resampled")  # fmt: skip
     harness.same_bytes(ours.ReadRaster(0, 0, W, H, W // 2, H // 2), theirs.ReadRaster(0, 0, W, H, W // 2, H // 2),
                        "half size, where JPEG has implicit overviews")  # fmt: skip
+    backwards = list(range(ours.RasterCount, 0, -1))
+    harness.same_bytes(ours.ReadRaster(5, 9, 150, 99, band_list=backwards),
+                       theirs.ReadRaster(5, 9, 150, 99, band_list=backwards), "bands backwards")  # fmt: skip
     harness.same_bytes(ours.GetRasterBand(1).ReadBlock(0, 0), theirs.GetRasterBand(1).ReadBlock(0, 0), "block")
     if harness.SELF_TEST:
         return None
