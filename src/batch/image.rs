@@ -105,13 +105,26 @@ impl Image {
                 return unsupported("an overview or mask whose file is not clear");
             }
         }
-        Ok(Image { spec: Arc::new(spec), grid, source, blocks_are_tiles, striles, sliced })
+        let image = Image { spec: Arc::new(spec), grid, source, blocks_are_tiles, striles, sliced };
+        if old_style_lzw(&image)? {
+            return unsupported("old-style LZW");
+        }
+        Ok(image)
+    }
+
+    /// Rows that must be in a tile for GTiff to take it: those of the image, and in
+    /// a tile higher than the image some more.
+    fn stored_rows(&self, tile: Tile) -> usize {
+        let (height, tile_height) = (u64::from(self.grid.height), u64::from(self.grid.tile_height));
+        let bottom = (u64::from(tile.row) + 1) * tile_height;
+        let padding = if bottom > height { bottom % height } else { 0 };
+        (tile_height - padding) as usize
     }
 
     /// Where the tile's bytes are; `None` if the file leaves it out.
     pub fn job(&self, tile: Tile) -> Result<Option<TileJob>> {
         let id = self.grid.index(tile);
-        let rows = self.grid.rect(tile).height as usize;
+        let rows = self.stored_rows(tile);
         let (index, skip) = match self.sliced {
             // Slices are of the plane's only strip.
             Some(row) => (
@@ -151,6 +164,18 @@ fn slice_height(spec: &TileSpec, layout: &Layout, expected: &Expected) -> Option
     }
     let rows = (SLICE_BYTES / layout.row_bytes().max(1)).clamp(1, 1 << 20) as u32;
     (layout.tile_bytes() > 2 * SLICE_BYTES).then_some(rows)
+}
+
+fn old_style_lzw(image: &Image) -> Result<bool> {
+    // Looked at on opening where that is cheap; elsewhere the decoder notices.
+    if image.spec.codec != Codec::Lzw || !image.source.concurrent() {
+        return Ok(false);
+    }
+    let first = image.job(Tile { column: 0, row: 0, plane: 0 });
+    let Ok(Some(TileJob { offset, len: 2.., .. })) = first else { return Ok(false) };
+    let mut start = [0; 2];
+    image.source.read_at(offset, &mut start)?;
+    Ok(start[0] == 0 && start[1] & 1 == 1)
 }
 
 fn unsupported<T>(what: impl Into<String>) -> Result<T> {
@@ -223,7 +248,7 @@ fn predictor(codec: Codec, layout: &Layout) -> Result<Predictor> {
 
 fn sample(layout: &Layout, expected: &Expected) -> Result<Sample> {
     let bits = layout.bits_per_sample;
-    if bits == 1 && layout.samples_per_pixel == 1 {
+    if bits == 1 {
         return match expected.bit {
             Some(on) => Ok(Sample::Bit { on }),
             None => unsupported("1-bit samples"),

@@ -188,7 +188,7 @@ unsafe extern "C" fn file_describe(file: *const File, context: *mut c_void, emit
         for (name, value) in shared.counters.list() {
             say(name, &value.to_string());
         }
-        say("PEAK_AHEAD_BYTES", &budget::peak().to_string());
+        say("PEAK_BYTES", &budget::peak().to_string());
         let reason = shared.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reason) = &*reason {
             say("GTIFF_REASON", reason);

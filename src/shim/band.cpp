@@ -102,18 +102,9 @@ GDALRasterBand *GPUGTiffBand::GetMaskBand()
     GDALDataset *poMaskDS = poMask->GetDataset();
     if (poMaskDS != nullptr && poMaskDS != Owner()->Inner())
     {
-        int nBit = 0;
-        switch (poMask->GetMaskValueRange())
-        {
-            case GMVR_0_AND_255_ONLY:
-                nBit = 255;
-                break;
-            case GMVR_0_AND_1_ONLY:
-                nBit = 1;
-                break;
-            default:
-                break;
-        }
+        // GTiff shows the set bits of its own 1-bit masks as 255 if asked to.
+        const int nBit =
+            poMask->GetMaskValueRange() == GMVR_0_AND_255_ONLY ? 255 : 1;
         GDALRasterBand *poOurs = Owner()->Wrap(poMask, nullptr, -1, nBit);
         return poOurs ? poOurs : poMask;
     }
@@ -175,10 +166,13 @@ CPLErr GPUGTiffBand::GetHistogram(double dfMin, double dfMax, int nBuckets,
     double dfSavedMin = 0;
     double dfSavedMax = 0;
     int nSaved = 0;
-    if (!bIncludeOutOfRange || bApproxOK || !Owner()->DecodesHere() ||
+    GUIntBig *panSaved = nullptr;
+    const bool bSaved =
         m_poInner->GetDefaultHistogram(&dfSavedMin, &dfSavedMax, &nSaved,
-                                       nullptr, FALSE, nullptr,
-                                       nullptr) == CE_None)
+                                       &panSaved, FALSE, nullptr,
+                                       nullptr) == CE_None;
+    CPLFree(panSaved);
+    if (bSaved || !bIncludeOutOfRange || bApproxOK || !Owner()->DecodesHere())
         return m_poInner->GetHistogram(dfMin, dfMax, nBuckets, panHistogram,
                                        bIncludeOutOfRange, bApproxOK,
                                        pfnProgress, pProgressData);

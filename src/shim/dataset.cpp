@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 #include <unistd.h>
 
 #include "band.h"
@@ -409,14 +410,29 @@ void GPUGTiffDataset::FillSample(void *pCall, int nBandIn, void *pSample)
     GDALCopyWords64(&dfValue, GDT_Float64, 0, pSample, eType, 0, 1);
 }
 
+// Messages held back until it is known what becomes of a tile.
+struct HeldMessage
+{
+    CPLErr eClass;
+    CPLErrorNum nNumber;
+    std::string osText;
+};
+
+static void CPL_STDCALL HoldMessage(CPLErr eClass, CPLErrorNum nNumber,
+                                    const char *pszText)
+{
+    auto paoHeld =
+        static_cast<std::vector<HeldMessage> *>(CPLGetErrorHandlerUserData());
+    paoHeld->push_back({eClass, nNumber, pszText});
+}
+
 int GPUGTiffDataset::RedoByGTiff(void *pCall, const gpugtiff::Redo *psRedo)
 {
     const Call *psCall = static_cast<Call *>(pCall);
     const gpugtiff::Request &sRequest = *psCall->psRequest;
     GDALDataset *poInner = psCall->poDS->m_poInner;
-    CPLErrorStateBackuper oBackuper;
-    CPLErrorHandlerPusher oQuiet(CPLQuietErrorHandler);
-    CPLErrorReset();
+    std::vector<HeldMessage> aoHeld;
+    CPLPushErrorHandlerEx(HoldMessage, &aoHeld);
     CPLErr eErr;
     if (sRequest.whole_block)
     {
@@ -436,9 +452,19 @@ int GPUGTiffDataset::RedoByGTiff(void *pCall, const gpugtiff::Redo *psRedo)
             const_cast<int *>(psRedo->bands), sRequest.pixel_space,
             sRequest.line_space, sRequest.band_space, nullptr);
     }
-    snprintf(psRedo->message, psRedo->message_size, "%s",
-             CPLGetLastErrorMsg());
-    return eErr == CE_None ? 0 : 1;
+    CPLPopErrorHandler();
+    // Where GTiff fails, its first reason goes into our message; where it reads
+    // on, the user hears what GTiff has to say.
+    if (eErr != CE_None)
+    {
+        snprintf(psRedo->message, psRedo->message_size, "%s",
+                 aoHeld.empty() ? "" : aoHeld.front().osText.c_str());
+        return 1;
+    }
+    for (const HeldMessage &sMessage : aoHeld)
+        CPLError(sMessage.eClass, sMessage.nNumber, "%s",
+                 sMessage.osText.c_str());
+    return 0;
 }
 
 int GPUGTiffDataset::ReportProgress(void *pCall, double dfDone)

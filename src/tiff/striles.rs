@@ -174,12 +174,11 @@ impl Striles {
                 buffers.push(array.buffer(*first, *end, file_len)?);
             }
         }
-        let mut ranges: Vec<(u64, &mut [u8])> = buffers
-            .iter_mut()
-            .filter_map(|(at, bytes)| Some(((*at)?, bytes.as_mut_slice())))
-            .collect();
-        if !ranges.is_empty() {
-            source.read_ranges(&mut ranges)?;
+        // One by one: what caches small reads (/vsicurl/) does not cache many at once.
+        for (at, bytes) in &mut buffers {
+            if let Some(at) = at {
+                source.read_at(*at, bytes)?;
+            }
         }
         let decoded = buffers.chunks_exact(arrays.len()).flat_map(|run| self.decode(run));
         Ok(decoded.collect())
@@ -206,10 +205,10 @@ impl Striles {
         if len == 0 {
             return Ok(None);
         }
-        if offset == 0 {
-            return Err(Error::Unsupported(format!("tile {index} of {len} bytes at offset 0")));
+        // libtiff has its own ideas of both; the caller asks it.
+        if offset == 0 || self.out_of_proportion(len) {
+            return Err(Error::corrupt(format!("tile {index} has {len} bytes"), offset));
         }
-        let len = self.shorten(len);
         match within(offset, len, file_len) {
             Some(_) => Ok(Some(ByteRange { offset, len })),
             None => Err(outside(&format!("tile {index}"), offset, len, file_len)),
@@ -230,10 +229,9 @@ impl Striles {
         Ok(if too_long || len < self.tile_bytes { self.tile_bytes } else { len })
     }
 
-    /// libtiff's limit for a length that is out of proportion (TIFFFillStrip in tif_read.c).
-    fn shorten(&self, len: u64) -> u64 {
-        let limit = self.tile_bytes.saturating_mul(10).saturating_add(4096);
-        if len > 1 << 20 && (len - 4096) / 10 > self.tile_bytes { limit } else { len }
+    /// More than libtiff would read of a tile (TIFFFillStrip in tif_read.c).
+    fn out_of_proportion(&self, len: u64) -> bool {
+        len > 1 << 20 && (len - 4096) / 10 > self.tile_bytes
     }
 
     fn beyond(&self, index: u64) -> Error {
