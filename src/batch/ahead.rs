@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::budget::Lease;
 use super::plan::{Cover, Grid, Rect, Tile};
-use crate::engine::{Batch, Engine, PixelSink, Pixels, TileError};
+use crate::engine::{Batch, Engine, PixelSink, Pixels};
 use crate::process::pool;
 
 /// Steps in one direction before a walk is believed.
@@ -85,6 +85,22 @@ pub struct Shelf {
     slots: Mutex<HashMap<u64, Slot>>,
     changed: Condvar,
     cancelled: AtomicBool,
+    spare: Arc<Spare>,
+}
+
+/// Buffers of tiles that were taken, for the tiles that come.
+#[derive(Default)]
+pub struct Spare(Mutex<Vec<Vec<u8>>>);
+
+impl Spare {
+    fn buffers(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frees them.
+    pub fn clear(&self) {
+        *self.buffers() = Vec::new();
+    }
 }
 
 /// A tile of its own.
@@ -152,9 +168,15 @@ impl Shelf {
         }
     }
 
-    /// Frees one tile's memory.
+    /// Takes one tile off; its memory is used again.
     pub fn remove(&self, id: u64) {
-        self.slots().remove(&id);
+        let slot = self.slots().remove(&id);
+        if let Some(kept) = slot.and_then(|slot| match slot {
+            Slot::Here(kept) => Arc::into_inner(kept),
+            Slot::Coming => None,
+        }) {
+            self.spare.buffers().push(kept.data);
+        }
     }
 
     /// Whether nothing is left on it.
@@ -187,9 +209,9 @@ impl Load {
         batches: Vec<Batch>,
         cover: Cover,
         lease: Lease,
-        failed: impl Fn(&[TileError]) + Send + 'static,
+        spare: Arc<Spare>,
     ) -> Load {
-        let shelf = Arc::new(Shelf::default());
+        let shelf = Arc::new(Shelf { spare, ..Shelf::default() });
         shelf.expect(batches.iter().flat_map(|b| b.tiles.iter().map(|t| t.id)));
         let busy = Arc::new(Busy::default());
         let load =
@@ -203,7 +225,7 @@ impl Load {
                 // Tiles that fail here are asked for again by the caller, who
                 // then gets the error.
                 if let Ok(staged) = engine.stage(batch) {
-                    failed(&staged.decode(&*finish.shelf));
+                    staged.decode(&*finish.shelf);
                 }
             }
         });

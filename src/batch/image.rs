@@ -46,6 +46,8 @@ pub struct Expected {
 
 /// A directory whose tiles the engines decode.
 pub struct Image {
+    /// Where the directory is in the file.
+    pub ifd_offset: u64,
     /// What the tiles are like.
     pub spec: Arc<TileSpec>,
     /// Where they are in the image.
@@ -60,7 +62,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads the directory at `offset`. `held` is what may be kept of tiles that GDAL's
+    /// Reads the directory at `offset`, the first if that is 0. `held` is what may be kept of tiles that GDAL's
     /// block cache cannot keep.
     pub fn open(
         source: Arc<dyn ByteSource>,
@@ -69,7 +71,8 @@ impl Image {
         held: usize,
     ) -> Result<Image> {
         let header = Header::read(&*source)?;
-        let ifd = Ifd::read(&*source, &header, offset)?;
+        let ifd_offset = if offset == 0 { header.first_ifd } else { offset };
+        let ifd = Ifd::read(&*source, &header, ifd_offset)?;
         let layout = Layout::new(&header, &ifd)?;
         agree(&layout, expected)?;
         let mut spec = spec(&layout, expected)?;
@@ -105,7 +108,8 @@ impl Image {
                 return unsupported("an overview or mask whose file is not clear");
             }
         }
-        let image = Image { spec: Arc::new(spec), grid, source, blocks_are_tiles, striles, sliced };
+        let spec = Arc::new(spec);
+        let image = Image { ifd_offset, spec, grid, source, blocks_are_tiles, striles, sliced };
         if old_style_lzw(&image)? {
             return unsupported("old-style LZW");
         }

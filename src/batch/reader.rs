@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
-use super::ahead::{Load, Walk, Way, next_tiles};
+use super::ahead::{Kept, Load, Spare, Walk, Way, next_tiles};
 use super::budget::{Holder, lease};
 use super::counters::Counters;
 use super::image::Image;
 use super::plan::{Cover, Rect, Tile};
-use crate::engine::{Batch, Engine, PixelSink, Staged, TileError, TileJob};
+use crate::engine::{Batch, Codec, Engine, PixelSink, Staged, TileError, TileJob};
 use crate::error::{Error, Result};
 use crate::process::pool;
 
@@ -71,6 +71,7 @@ struct State {
     pid: u32,
     used: Instant,
     walks: BTreeMap<u32, Follow>,
+    spare: Arc<Spare>,
 }
 
 #[derive(Default)]
@@ -87,14 +88,20 @@ impl Follow {
 
 impl State {
     fn new() -> State {
-        State { pid: std::process::id(), used: Instant::now(), walks: BTreeMap::new() }
+        State {
+            pid: std::process::id(),
+            used: Instant::now(),
+            walks: BTreeMap::new(),
+            spare: Arc::default(),
+        }
     }
 
     fn clear(&mut self) {
         self.walks.values_mut().for_each(Follow::retire);
+        self.spare.clear();
     }
 
-    fn find(&self, id: u64) -> Option<(&Load, Arc<super::ahead::Kept>)> {
+    fn find(&self, id: u64) -> Option<(&Load, Arc<Kept>)> {
         let mut loads = self.walks.values().flat_map(|f| &f.loads);
         loads.find_map(|load| Some((load, load.shelf.get(id)?)))
     }
@@ -193,6 +200,7 @@ impl Reader {
             let keeps = caller.expect(tile, work.streaming);
             caller.put(id, kept.pixels());
             caller.settle(tile, true);
+            drop(kept);
             let all = caller.window().contains(&self.image.grid.rect(tile));
             if keeps || all {
                 load.shelf.remove(id);
@@ -385,7 +393,12 @@ impl Reader {
 
     /// Begins the next load of a walk.
     fn advance(&self, state: &mut State, planes: &[u32], way: Way, cover: Cover) {
+        // Nothing to gain where reading is all there is to do: the kernel reads ahead.
+        if self.image.spec.codec == Codec::None && self.image.source.concurrent() {
+            return;
+        }
         let room = self.limits.batch_bytes / LOADS / state.walks.len().max(1);
+        let spare = Arc::clone(&state.spare);
         let Some(follow) = planes.first().and_then(|plane| state.walks.get_mut(plane)) else {
             return;
         };
@@ -428,7 +441,7 @@ impl Reader {
             })
             .collect();
         self.counters.tiles_ahead.add(jobs.len() as u64);
-        let load = Load::start(Arc::clone(&self.engine), batches, next, lease, |_| {});
+        let load = Load::start(Arc::clone(&self.engine), batches, next, lease, spare);
         follow.loads.push_back(load);
     }
 }

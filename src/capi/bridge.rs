@@ -97,7 +97,7 @@ pub struct Request {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct ImageFacts {
-    /// Where its directory is.
+    /// Where its directory is; 0 for the first.
     pub ifd_offset: u64,
     /// Raster width.
     pub width: c_int,
@@ -131,8 +131,10 @@ pub struct Api {
     pub options_xml: extern "C" fn() -> *const c_char,
     /// Whether a plain open should be taken.
     pub gpu_looks_usable: extern "C" fn() -> c_int,
-    /// A file with its options; NULL after an error was raised.
-    pub file_open: unsafe extern "C" fn(*const c_char, *const *const c_char) -> *mut File,
+    /// A file with its options and, if it is open already, its VSI handle, which is not
+    /// kept; NULL after an error was raised.
+    pub file_open:
+        unsafe extern "C" fn(*const c_char, *const *const c_char, *mut c_void) -> *mut File,
     /// Another file that belongs to the same dataset (an external overview).
     pub file_beside: unsafe extern "C" fn(*const File, *const c_char) -> *mut File,
     /// Frees it. Images keep what they need.

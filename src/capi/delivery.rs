@@ -151,19 +151,24 @@ impl<'a> Delivery<'a> {
         let (chosen, targets): (Vec<usize>, Vec<To>) =
             self.wanted(tile).map(|(i, sample)| (sample, self.target(i, part.x, part.y))).unzip();
         let from = self.from(pixels, (part.x - rect.x) as usize, (part.y - rect.y) as usize);
-        // A block of GDAL's is delivered with the tile's padding on the right.
-        let width = match self.whole_block() && self.reader.image().blocks_are_tiles {
-            true => self.reader.image().spec.width,
-            false => part.width as usize,
-        };
-        let size = Size { width, height: part.height as usize };
-        // SAFETY: the part is inside the window, whose memory GDAL vouches for; in
-        // a whole block the padding is inside the block. Tiles do not overlap.
+        let size = Size { width: part.width as usize, height: part.height as usize };
+        // SAFETY: the part is inside the window, whose memory GDAL vouches for.
+        // Tiles do not overlap.
         unsafe { place::bands(from, &chosen, &targets, size) };
+    }
+
+    /// The block that GDAL gave us to fill, padding on the right included.
+    fn own_block(&self, tile: Tile) -> KeptBlock {
+        let sample = self.wanted(tile).next().map_or(0, |(_, sample)| sample);
+        let block = Block { handle: std::ptr::null_mut(), data: self.request.data };
+        KeptBlock { sample, block }
     }
 
     /// Puts a whole tile into GDAL's cache.
     fn put_blocks(&self, blocks: &[KeptBlock], pixels: &Pixels<'_>) {
+        if blocks.is_empty() {
+            return;
+        }
         let spec = &self.reader.image().spec;
         let size = Size { width: spec.width, height: pixels.rows };
         let chosen: Vec<usize> = blocks.iter().map(|kept| kept.sample).collect();
@@ -248,12 +253,22 @@ unsafe fn zero_rows(to: To, from: usize, until: usize) {
 
 impl PixelSink for Delivery<'_> {
     fn put(&self, id: u64, pixels: Pixels<'_>) {
-        let grid = &self.reader.image().grid;
-        let tile = grid.tile(id);
-        self.put_window(tile, grid.rect(tile), &pixels);
-        let blocks = self.kept().get(&id).cloned();
-        if let Some(blocks) = blocks {
-            self.put_blocks(&blocks, &pixels);
+        let image = self.reader.image();
+        let tile = image.grid.tile(id);
+        let mut blocks = self.kept().get(&id).cloned().unwrap_or_default();
+        if self.whole_block() && image.blocks_are_tiles {
+            // GDAL's own block is one of them: all bands come apart in one pass.
+            blocks.push(self.own_block(tile));
+            blocks.sort_by_key(|kept| kept.sample);
+            return self.put_blocks(&blocks, &pixels);
+        }
+        self.put_blocks(&blocks, &pixels);
+        // One band of several is without gaps in its block now.
+        let alone = self.bands.len() == 1 && image.spec.samples > 1;
+        let sample = self.wanted(tile).next().map(|(_, sample)| sample);
+        match blocks.iter().find(|kept| alone && Some(kept.sample) == sample) {
+            Some(kept) => self.put_cached(tile, 0, &kept.block),
+            None => self.put_window(tile, image.grid.rect(tile), &pixels),
         }
     }
 }

@@ -127,11 +127,18 @@ unsafe fn lookup(list: *const *const c_char, name: &str) -> Option<String> {
     None
 }
 
-fn source(path: &str) -> Result<Arc<dyn ByteSource>> {
-    Ok(Arc::new(VsiSource::new(VsiFile::open(path)?)))
+/// # Safety
+/// `open` must be NULL or a VSI handle of the path.
+unsafe fn source(path: &str, open: *mut c_void) -> Result<Arc<dyn ByteSource>> {
+    // SAFETY: the caller's promise.
+    Ok(Arc::new(VsiSource::new(unsafe { VsiFile::open(path, open.cast()) }?)))
 }
 
-unsafe extern "C" fn file_open(path: *const c_char, list: *const *const c_char) -> *mut File {
+unsafe extern "C" fn file_open(
+    path: *const c_char,
+    list: *const *const c_char,
+    open: *mut c_void,
+) -> *mut File {
     guard(std::ptr::null_mut(), || {
         // SAFETY: the shim passes a C string and a list.
         let path = unsafe { text(path) };
@@ -142,7 +149,9 @@ unsafe extern "C" fn file_open(path: *const c_char, list: *const *const c_char) 
         let choice = select(options.engine, broken)?;
         let shared =
             Shared { options, choice, counters: Arc::default(), gtiff_reason: Mutex::default() };
-        let file = File { source: source(&path), path, shared: Arc::new(shared) };
+        // SAFETY: GDAL's own handle of the file, or NULL.
+        let source = unsafe { source(&path, open) };
+        let file = File { source, path, shared: Arc::new(shared) };
         Ok(Box::into_raw(Box::new(file)))
     })
 }
@@ -151,7 +160,9 @@ unsafe extern "C" fn file_beside(file: *const File, path: *const c_char) -> *mut
     guard(std::ptr::null_mut(), || {
         // SAFETY: a handle from `file_open` and a C string.
         let (file, path) = unsafe { (&*file, text(path)) };
-        let beside = File { source: source(&path), path, shared: Arc::clone(&file.shared) };
+        // SAFETY: no handle.
+        let source = unsafe { source(&path, std::ptr::null_mut()) };
+        let beside = File { source, path, shared: Arc::clone(&file.shared) };
         Ok(Box::into_raw(Box::new(beside)))
     })
 }
@@ -218,10 +229,11 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
                     threads: shared.options.threads,
                 };
                 let engine = Arc::clone(&shared.choice.engine);
+                let ifd_offset = image.ifd_offset;
                 let reader = Reader::new(image, engine, limits, Arc::clone(&shared.counters));
                 Ok(Box::into_raw(Box::new(Image {
                     path: file.path.clone(),
-                    ifd_offset: facts.ifd_offset,
+                    ifd_offset,
                     kind: facts.kind as u32,
                     shared,
                     reader,

@@ -6,14 +6,14 @@
 //! since credentials live there. A forked child opens handles of its own: a
 //! handle's position is shared with the parent.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gdal_sys::{
-    CPLGetThreadLocalConfigOptions, CPLSetThreadLocalConfigOptions, CSLDestroy, VSIFCloseL,
-    VSIFGetNativeFileDescriptorL, VSIFOpenL, VSIFReadL, VSIFReadMultiRangeL, VSIFSeekL, VSIFTellL,
-    VSILFILE,
+    CPLGetThreadLocalConfigOption, CPLGetThreadLocalConfigOptions, CPLSetThreadLocalConfigOption,
+    CPLSetThreadLocalConfigOptions, CSLDestroy, VSIFCloseL, VSIFGetNativeFileDescriptorL,
+    VSIFOpenL, VSIFReadL, VSIFReadMultiRangeL, VSIFSeekL, VSIFTellL, VSILFILE,
 };
 
 use super::log::c_string;
@@ -56,15 +56,23 @@ impl Drop for Plain {
 }
 
 impl VsiFile {
-    /// Opens the file now if that is cheap (a plain file), else when first read.
-    pub fn open(path: &str) -> Result<VsiFile> {
+    /// Opens the file now if that is cheap (a plain file), else when first read. One
+    /// that GDAL has open as a plain file (`open`) is not opened again.
+    ///
+    /// # Safety
+    /// `open` must be NULL or an open handle of this file.
+    pub unsafe fn open(path: &str, open: *mut VSILFILE) -> Result<VsiFile> {
         let path = c_string(path);
         let mut file = VsiFile { path, plain: None, handle: PerProcess::new() };
-        if !file.path.to_bytes().starts_with(b"/vsi")
-            || file.path.to_bytes().starts_with(b"/vsimem/")
-        {
+        let elsewhere = file.path.to_bytes().starts_with(b"/vsi");
+        if !elsewhere && !open.is_null() {
+            // SAFETY: the caller's promise.
+            file.plain = unsafe { plain(open) };
+        }
+        if file.plain.is_none() && (!elsewhere || file.path.to_bytes().starts_with(b"/vsimem/")) {
             let handle = file.open_handle()?;
-            file.plain = plain(&handle);
+            // SAFETY: just opened.
+            file.plain = unsafe { plain(handle.0) };
             if file.plain.is_none() {
                 *guard(file.handle.get_or_init(Mutex::default)) = Some(handle);
             }
@@ -73,8 +81,12 @@ impl VsiFile {
     }
 
     fn open_handle(&self) -> Result<Handle> {
+        // Asked for its size, /vsigzip/ would leave a .properties file beside the user's.
+        let zipped = self.path.to_string_lossy().contains("/vsigzip/");
+        let tidy = zipped.then(|| Override::set(c"CPL_VSIL_GZIP_WRITE_PROPERTIES", c"NO"));
         // SAFETY: both are C strings.
         let handle = unsafe { VSIFOpenL(self.path.as_ptr(), c"rb".as_ptr()) };
+        drop(tidy);
         if handle.is_null() {
             let source = Cause(format!("cannot open {}", self.path.to_string_lossy()));
             return Err(Error::Io { offset: 0, len: 0, source });
@@ -98,9 +110,12 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A duplicate of the handle's descriptor, if it is a plain file's.
-fn plain(handle: &Handle) -> Option<Plain> {
-    // SAFETY: the handle is open.
-    let native = unsafe { VSIFGetNativeFileDescriptorL(handle.0) };
+///
+/// # Safety
+/// The handle must be open.
+unsafe fn plain(handle: *mut VSILFILE) -> Option<Plain> {
+    // SAFETY: the caller's promise.
+    let native = unsafe { VSIFGetNativeFileDescriptorL(handle) };
     // The pointer is the number; GDAL has no other way to return it.
     let descriptor = c_int::try_from(native as usize).ok().filter(|_| !native.is_null())?;
     // SAFETY: duplicating a number that is not a descriptor fails, no more.
@@ -249,6 +264,32 @@ impl VsiFile {
             let bytes = sizes.iter().sum();
             Err(failed(offsets[0], bytes, format!("reading {count} ranges failed")))
         })
+    }
+}
+
+/// A configuration option of this thread, as it was before when dropped.
+struct Override {
+    name: &'static CStr,
+    before: Option<CString>,
+}
+
+impl Override {
+    fn set(name: &'static CStr, value: &CStr) -> Override {
+        // SAFETY: C strings; GDAL's answer is copied before anything can change it.
+        unsafe {
+            let before = CPLGetThreadLocalConfigOption(name.as_ptr(), std::ptr::null());
+            let before = (!before.is_null()).then(|| CStr::from_ptr(before).to_owned());
+            CPLSetThreadLocalConfigOption(name.as_ptr(), value.as_ptr());
+            Override { name, before }
+        }
+    }
+}
+
+impl Drop for Override {
+    fn drop(&mut self) {
+        let before = self.before.as_ref().map_or(std::ptr::null(), |value| value.as_ptr());
+        // SAFETY: C strings, or NULL for none.
+        unsafe { CPLSetThreadLocalConfigOption(self.name.as_ptr(), before) };
     }
 }
 

@@ -102,14 +102,28 @@ GDALRasterBand *GPUGTiffBand::GetMaskBand()
     GDALDataset *poMaskDS = poMask->GetDataset();
     if (poMaskDS != nullptr && poMaskDS != Owner()->Inner())
     {
-        // GTiff shows the set bits of its own 1-bit masks as 255 if asked to.
-        const int nBit =
-            poMask->GetMaskValueRange() == GMVR_0_AND_255_ONLY ? 255 : 1;
+        // GTiff shows the set bits of its own 1-bit masks as 255 if asked to, and
+        // those of several bands in another way.
+        int nBit = 0;
+        if (poMaskDS->GetRasterCount() == 1)
+            nBit = poMask->GetMaskValueRange() == GMVR_0_AND_255_ONLY ? 255 : 1;
         GDALRasterBand *poOurs = Owner()->Wrap(poMask, nullptr, -1, nBit);
         return poOurs ? poOurs : poMask;
     }
+    if (GDALRasterBand *poBorrowed = Owner()->BorrowedMask(nBand))
+        return poBorrowed;
     // Nodata, alpha or nothing: made from our own pixels, if they are ours.
     return Owner()->DecodesHere() ? GDALRasterBand::GetMaskBand() : poMask;
+}
+
+int GPUGTiffBand::GetMaskFlags()
+{
+    GDALRasterBand *poMask = m_poInner->GetMaskBand();
+    GDALDataset *poMaskDS = poMask ? poMask->GetDataset() : nullptr;
+    if ((poMaskDS == nullptr || poMaskDS == Owner()->Inner()) &&
+        Owner()->BorrowedMask(nBand) != nullptr)
+        return GMF_PER_DATASET;
+    return m_poInner->GetMaskFlags();
 }
 
 CPLErr GPUGTiffBand::BuildOverviews(const char *pszResampling, int nOverviews,

@@ -24,6 +24,7 @@ class GPUGTiffBand final : public GDALProxyRasterBand
     GDALRasterBand *GetOverview(int nOverview) override;
     GDALRasterBand *GetRasterSampleOverview(GUIntBig nSamples) override;
     GDALRasterBand *GetMaskBand() override;
+    int GetMaskFlags() override;
     CPLErr BuildOverviews(const char *pszResampling, int nOverviews,
                           const int *panOverviewList, GDALProgressFunc,
                           void *pProgressData,

@@ -70,7 +70,8 @@ struct Api
 {
     const char *(*options_xml)();
     int (*gpu_looks_usable)();
-    File *(*file_open)(const char *path, const char *const *options);
+    File *(*file_open)(const char *path, const char *const *options,
+                       void *vsi_handle);
     File *(*file_beside)(const File *, const char *path);
     void (*file_free)(File *);
     int (*file_threads)(const File *);

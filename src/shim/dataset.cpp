@@ -144,19 +144,41 @@ bool GPUGTiffDataset::DecodesHere()
     return m_poImage != nullptr;
 }
 
+// Every request, in one thread.
+void GPUGTiffDataset::LeaveToGTiff()
+{
+    m_poImage.reset();
+    m_bImageTried = true;
+    m_bThreadedTried = true;
+}
+
+GDALRasterBand *GPUGTiffDataset::BorrowedMask(int nBandIn)
+{
+    return oOvManager.HaveMaskFile() ? oOvManager.GetMaskBand(nBandIn)
+                                     : nullptr;
+}
+
 bool GPUGTiffDataset::OpenImage()
 {
     if (eAccess == GA_Update || nBands == 0 || m_poFile == nullptr)
         return false;
     // Ways of reading that users ask GTiff for by name.
     if (CPLTestBool(CPLGetConfigOption("GTIFF_DIRECT_IO", "NO")) ||
-        !EQUAL(CPLGetConfigOption("GTIFF_VIRTUAL_MEM_IO", "NO"), "NO"))
+        !EQUAL(CPLGetConfigOption("GTIFF_VIRTUAL_MEM_IO", "NO"), "NO") ||
+        CPLTestBool(
+            CPLGetConfigOption("GTIFF_HAS_OPTIMIZED_READ_MULTI_RANGE", "NO")))
         return false;
     GDALRasterBand *poFirst = m_poInner->GetRasterBand(1);
-    const char *pszOffset = poFirst->GetMetadataItem("IFD_OFFSET", "TIFF");
-    if (pszOffset == nullptr)
-        return false;
     gpugtiff::ImageFacts sFacts = {};
+    // Asked for an item GTiff first looks for georeferencing, in files beside this
+    // one too. A file opened by its name needs no asking: it is the first.
+    if (m_poParent != nullptr || STARTS_WITH_CI(m_osInnerName.c_str(), "GTIFF_DIR:"))
+    {
+        const char *pszOffset = poFirst->GetMetadataItem("IFD_OFFSET", "TIFF");
+        if (pszOffset == nullptr)
+            return false;
+        sFacts.ifd_offset = std::strtoull(pszOffset, nullptr, 10);
+    }
     // Present where GTiff converts (CMYK, CIELab) rather than show samples.
     sFacts.converted = m_poInner->GetMetadataItem("SOURCE_COLOR_SPACE",
                                                   "IMAGE_STRUCTURE") != nullptr;
@@ -167,7 +189,6 @@ bool GPUGTiffDataset::OpenImage()
             poFirst->GetMetadataItem("BLOCK_OFFSET_0_0", "TIFF");
         sFacts.first_tile = pszFirst ? std::strtoull(pszFirst, nullptr, 10) : 0;
     }
-    sFacts.ifd_offset = std::strtoull(pszOffset, nullptr, 10);
     sFacts.width = nRasterXSize;
     sFacts.height = nRasterYSize;
     sFacts.bands = nBands;

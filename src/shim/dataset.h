@@ -62,6 +62,11 @@ class GPUGTiffDataset final : public GDALProxyDataset
     void DropLevels();
 
     bool DecodesHere();
+    void LeaveToGTiff();
+
+    // The mask that GDAL's core knows for an overview file: a part of the mask of
+    // the file it belongs to. nullptr if there is none.
+    GDALRasterBand *BorrowedMask(int nBandIn);
 
     // Both return false if GTiff must be asked after all; DecodesHere() is then
     // false from now on.

@@ -21,6 +21,9 @@ struct KeptGTiff
 
 KeptGTiff g_sKept;
 
+// Whether we are registered in GTiff's place too.
+bool g_bReplacing = false;
+
 class GPUGTiffDriver final : public GDALDriver
 {
   public:
@@ -57,14 +60,20 @@ bool HasPrefix(const GDALOpenInfo *poOpenInfo)
 
 bool IsNamed(const GDALOpenInfo *poOpenInfo)
 {
-    return HasPrefix(poOpenInfo) ||
-           CSLFindString(const_cast<char **>(poOpenInfo->papszAllowedDrivers),
-                         DRIVER_NAME) >= 0;
+    if (HasPrefix(poOpenInfo))
+        return true;
+    auto papszDrivers = const_cast<char **>(poOpenInfo->papszAllowedDrivers);
+    // A list of most drivers says who is left out, and names nobody.
+    return CSLFindString(papszDrivers, DRIVER_NAME) >= 0 &&
+           CSLCount(papszDrivers) <= 1 + GDALGetDriverCount() / 2;
 }
 
 // Whether plain files are opened by us although nobody named us.
 bool Claims()
 {
+    // They are, under GTiff's name.
+    if (g_bReplacing)
+        return false;
     const char *pszClaim = CPLGetConfigOption("GPUGTIFF_CLAIM", "AUTO");
     if (EQUAL(pszClaim, "AUTO"))
         return g_poApi->gpu_looks_usable() != 0;
@@ -96,19 +105,38 @@ const char *FileOf(const char *pszName)
     return pszColon ? pszColon + 1 : pszName;
 }
 
+// Whether GTiff will read the file from front to back, as it does with a pipe. Its
+// bytes can then be had once only.
+bool IsStream(const GDALOpenInfo *poOpenInfo)
+{
+    const char *pszStreaming =
+        CPLGetConfigOption("TIFF_READ_STREAMING", nullptr);
+    if (poOpenInfo->fpL == nullptr ||
+        (pszStreaming != nullptr && !CPLTestBool(pszStreaming)))
+        return false;
+    return pszStreaming != nullptr ||
+           EQUAL(poOpenInfo->pszFilename, "/vsistdin/") ||
+           // GDAL goes back to the start of whatever it can go back in.
+           VSIFTellL(poOpenInfo->fpL) != 0;
+}
+
 GDALDataset *OpenThrough(GDALOpenInfo *poOpenInfo)
 {
-    GPUGTiffDataset::FilePtr poFile(
-        g_poApi->file_open(FileOf(poOpenInfo->pszFilename),
-                           const_cast<const char *const *>(
-                               poOpenInfo->papszOpenOptions)));
+    GPUGTiffDataset::FilePtr poFile(g_poApi->file_open(
+        FileOf(poOpenInfo->pszFilename),
+        const_cast<const char *const *>(poOpenInfo->papszOpenOptions),
+        poOpenInfo->fpL));
     if (!poFile)
         return nullptr;
+    const bool bStream = IsStream(poOpenInfo);
     const std::string osName(poOpenInfo->pszFilename);
     GDALDataset *poInner = GPUGTiffOpenInner(poOpenInfo, 0);
     if (poInner == nullptr)
         return nullptr;
-    return new GPUGTiffDataset(poInner, std::move(poFile), osName);
+    auto poDS = new GPUGTiffDataset(poInner, std::move(poFile), osName);
+    if (bStream)
+        poDS->LeaveToGTiff();
+    return poDS;
 }
 
 GDALDataset *Open(GDALOpenInfo *poOpenInfo)
@@ -274,5 +302,8 @@ extern "C" void gpugtiff_shim_register(const gpugtiff::Api *api)
     }
     RegisterOurs();
     if (CPLTestBool(CPLGetConfigOption("GPUGTIFF_REPLACE_GTIFF", "NO")))
+    {
         RegisterAsGTiff();
+        g_bReplacing = true;
+    }
 }

@@ -1,4 +1,4 @@
-"""Reads files that may be damaged, one JSON line in ({"path", "driver"}), one out: what happened.
+"""Reads files that may be damaged, one JSON line in ({"path", "driver", "backward"}), one out: what happened.
 Run as a process of its own, so that a crash, a hang or a memory hog is seen from outside."""
 
 import hashlib
@@ -14,23 +14,24 @@ MAX_BLOCKS = 600
 MAX_BLOCK_BYTES = 64 << 20
 
 
-def read_band(band):
-    """Every block (up to a limit) as [x, y, hash or None]."""
+def read_band(band, backward, said):
+    """The hash of every block (up to a limit), None where it failed; listed forward in either order of
+    reading. Messages go to `said`: GTiff may say something and yet give pixels."""
     bw, bh = band.GetBlockSize()
     if bw * bh * harness.sample_bytes(band.DataType) > MAX_BLOCK_BYTES:
         return "block too large to try"
     across, down = -(-band.XSize // bw), -(-band.YSize // bh)
-    out = []
-    for i in range(min(across * down, MAX_BLOCKS)):
+    out = [None] * min(across * down, MAX_BLOCKS)
+    for i in reversed(range(len(out))) if backward else range(len(out)):
         x, y = i % across, i // across
         with harness.Errors() as errors:
             data = band.ReadRaster(x * bw, y * bh, min(bw, band.XSize - x * bw), min(bh, band.YSize - y * bh))
-        failed = data is None or errors.failures()
-        out.append(None if failed else hashlib.sha1(data).hexdigest()[:12])
+        said += errors.failures()
+        out[i] = None if data is None else hashlib.sha1(data).hexdigest()[:12]
     return out
 
 
-def describe(path, driver):
+def describe(path, driver, backward):
     with harness.Errors() as errors:
         ds = gdal.OpenEx(path, gdal.OF_RASTER | gdal.OF_VERBOSE_ERROR, allowed_drivers=[driver])
         out = {"open": ds is not None, "open_failures": errors.failures()}
@@ -38,14 +39,15 @@ def describe(path, driver):
             return out
         del errors[:]
         out["size"] = [ds.RasterXSize, ds.RasterYSize, ds.RasterCount]
-        out["bands"] = {}
+        out["bands"], said = {}, []
         for i in range(1, min(ds.RasterCount, 4) + 1):
             band = ds.GetRasterBand(i)
-            out["bands"]["%d" % i] = read_band(band)
-            out["bands"]["%d mask" % i] = read_band(band.GetMaskBand())
+            out["bands"]["%d" % i] = read_band(band, backward, said)
+            out["bands"]["%d mask" % i] = read_band(band.GetMaskBand(), backward, said)
             for k in range(min(band.GetOverviewCount(), 3)):
                 level = band.GetOverview(k)
-                out["bands"]["%d level %d" % (i, k)] = read_band(level) if level else "missing"
+                out["bands"]["%d level %d" % (i, k)] = read_band(level, backward, said) if level else "missing"
+        out["said"] = len(said)
         out["whole"] = whole(ds)
     return out
 
@@ -59,7 +61,7 @@ def whole(ds):
         return "too large to try"
     with harness.Errors() as errors:
         data = ds.ReadRaster()
-    return {"hash": None if data is None or errors.failures() else hashlib.sha1(data).hexdigest()[:12],
+    return {"hash": None if data is None else hashlib.sha1(data).hexdigest()[:12],
             "failures": errors.failures()[:5]}  # fmt: skip
 
 
@@ -69,7 +71,7 @@ def main():
     for line in sys.stdin:
         ask = json.loads(line)
         start = time.time()
-        out = describe(ask["path"], ask["driver"])
+        out = describe(ask["path"], ask["driver"], ask["backward"])
         out.update(seconds=round(time.time() - start, 3), peak_kb=harness.peak_kb())
         answers.write(json.dumps(out) + "\n")
         answers.flush()

@@ -47,8 +47,8 @@ def layout(request):
     return request.param
 
 
-def damaged(judge, path, where):
-    return judge.compare(path, "%s (GPUGTIFF_SEED=%d)" % (where, harness.SEED))
+def damaged(judge, path, where, **kw):
+    return judge.compare(path, "%s (GPUGTIFF_SEED=%d)" % (where, harness.SEED), **kw)
 
 
 # ---- by chance -----------------------------------------------------------------------------
@@ -85,6 +85,16 @@ def _flip_places(tiff, rng):
     }
 
 
+def _hit_zstd(tiff, at):
+    """The block that a byte of data belongs to. Releases of libzstd make different pixels of one broken
+    frame without a checksum (GDAL's 1.5.4 and our 1.5.7 do), so those are not compared."""
+    for n, bands in enumerate((("1", "2"), ("1 level 0", "2 level 0"))):
+        for k, (offset, count) in enumerate(tiff.striles(n)):
+            if offset <= at < offset + count:
+                return bands, k
+    return None
+
+
 def test_flipped_bytes(judge, layout, tmp_path, total):
     source = make(tmp_path / "s.tif", layout)
     rng = harness.rng("flipped", layout)
@@ -98,7 +108,8 @@ def test_flipped_bytes(judge, layout, tmp_path, total):
             tiff.data[at] = rng.choice([0, 255, old ^ (1 << rng.randrange(8)), rng.randrange(256)])
             tiff.path = str(tmp_path / "f.tif")
             tiff.save()
-            damaged(judge, tiff.path, "%s, %s: byte %d from %d to %d" % (layout, name, at, old, tiff.data[at]))
+            where = "%s, %s: byte %d from %d to %d" % (layout, name, at, old, tiff.data[at])
+            damaged(judge, tiff.path, where, undefined=_hit_zstd(tiff, at) if layout == "zstd" else None)
             tiff.data[at] = old
             total("damaged files", 1)
 

@@ -40,7 +40,7 @@ def test_driver_items(ours_only):
     assert items["DCAP_RASTER"] == items["DCAP_VIRTUALIO"] == "YES"
     assert items["DMD_CONNECTION_PREFIX"] == PREFIX
     assert not driver.GetMetadataItem("DMD_EXTENSION") and not driver.GetMetadataItem("DMD_EXTENSIONS")
-    for option in ("ENGINE", "DEVICE", "NUM_THREADS", "BATCH_MB", "DEVICE_MB", "VERIFY", "GDS"):
+    for option in ("ENGINE", "NUM_THREADS", "BATCH_MB"):
         assert "'%s'" % option in driver.GetMetadataItem("DMD_OPENOPTIONLIST").replace('"', "'"), option
     # GTiff's own open options are accepted, so they are listed too.
     assert "GEOREF_SOURCES" in driver.GetMetadataItem("DMD_OPENOPTIONLIST")

@@ -117,6 +117,17 @@ class Tiff:
         self.put(self.word, self.first if directory == 0 else self.directories[directory - 1]["next_at"], at)
         self.directories = self._walk()
 
+    def drop_tag(self, tag, directory=0):
+        """Takes a tag out of a directory, in place, if it is there."""
+        d = self.directories[directory]
+        if tag not in d["entries"]:
+            return
+        step = 20 if self.big else 12
+        at, end = d["entries"][tag].at, d["next_at"] + (8 if self.big else 4)
+        self.data[at : end - step] = self.data[at + step : end]
+        self.put("Q" if self.big else "H", d["at"], d["count"] - 1)
+        self.directories = self._walk()
+
     def striles(self, directory=0):
         """(offset, byte count) of every tile or strip."""
         return list(zip(self.values(OFFSETS, directory), self.values(COUNTS, directory)))

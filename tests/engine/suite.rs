@@ -1,0 +1,262 @@
+//! What every engine must do.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use gpugtiff::engine::{Batch, Codec, Engine, PixelSink, Pixels, TileError, TileJob, TileSpec};
+use gpugtiff::error::{Cause, Error, Result};
+use gpugtiff::io::{ByteSource, Memory};
+
+use crate::tiles::{self, CODECS, Random};
+
+/// Keeps what it gets, and insists on getting it once.
+#[derive(Default)]
+struct Keep(Mutex<HashMap<u64, Vec<u8>>>);
+
+impl PixelSink for Keep {
+    fn put(&self, id: u64, pixels: Pixels<'_>) {
+        assert_eq!(pixels.data.len(), pixels.rows * pixels.row_bytes, "tile {id}");
+        let before = self.0.lock().unwrap().insert(id, pixels.data.to_vec());
+        assert!(before.is_none(), "tile {id} came twice");
+    }
+}
+
+/// A batch in the making, with what must come out of it.
+struct Case {
+    spec: TileSpec,
+    file: Vec<u8>,
+    jobs: Vec<TileJob>,
+    expected: HashMap<u64, Vec<u8>>,
+}
+
+impl Case {
+    fn new(spec: TileSpec) -> Case {
+        Case { spec, file: vec![0x5A; 16], jobs: Vec::new(), expected: HashMap::new() }
+    }
+
+    /// Adds a tile with `rows` of its rows stored.
+    fn add(&mut self, rows: usize, random: &mut Random) -> u64 {
+        let pixels = tiles::pixels(&self.spec, rows, random);
+        let stored = tiles::store(&self.spec, &pixels);
+        let id = self.push(&stored, rows);
+        self.expected.insert(id, pixels);
+        id
+    }
+
+    fn push(&mut self, stored: &[u8], rows: usize) -> u64 {
+        let id = 1000 + self.jobs.len() as u64 * 7;
+        let offset = self.file.len() as u64;
+        self.file.extend_from_slice(stored);
+        self.jobs.push(TileJob { id, offset, len: stored.len(), rows });
+        id
+    }
+
+    /// Decodes; `concurrent` says whether the source can be read from any thread.
+    fn run(&self, engine: &dyn Engine, concurrent: bool, threads: usize) -> Outcome {
+        let source = Source { bytes: Memory(self.file.clone()), concurrent };
+        let batch = Batch {
+            spec: Arc::new(self.spec.clone()),
+            tiles: self.jobs.clone(),
+            source: Arc::new(source),
+            threads,
+        };
+        let keep = Keep::default();
+        let failed = match engine.stage(batch) {
+            Ok(staged) => staged.decode(&keep),
+            Err(error) => {
+                let fail = |job: &TileJob| TileError { id: job.id, error: error.clone() };
+                self.jobs.iter().map(fail).collect()
+            }
+        };
+        Outcome { came: keep.0.into_inner().unwrap(), failed }
+    }
+}
+
+struct Outcome {
+    came: HashMap<u64, Vec<u8>>,
+    failed: Vec<TileError>,
+}
+
+impl Outcome {
+    /// Every tile either came or failed, and no tile did both.
+    fn check_complete(&self, case: &Case, context: &str) {
+        assert_eq!(self.came.len() + self.failed.len(), case.jobs.len(), "{context}");
+        for failed in &self.failed {
+            assert!(!self.came.contains_key(&failed.id), "{context}: tile {}", failed.id);
+        }
+    }
+
+    fn check_exact(&self, case: &Case, context: &str) {
+        self.check_complete(case, context);
+        assert!(self.failed.is_empty(), "{context}: {:?}", self.failed[0]);
+        for (id, pixels) in &case.expected {
+            assert!(self.came[id] == *pixels, "{context}: tile {id} differs");
+        }
+    }
+}
+
+/// A file of which it can be chosen how it is read.
+struct Source {
+    bytes: Memory,
+    concurrent: bool,
+}
+
+impl ByteSource for Source {
+    fn len(&self) -> u64 {
+        self.bytes.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.bytes.read_at(offset, buf)
+    }
+
+    fn concurrent(&self) -> bool {
+        self.concurrent
+    }
+}
+
+pub(crate) fn every_kind_of_tile_decodes_exactly(engine: &dyn Engine) {
+    let mut random = Random::new(1);
+    for kind in tiles::kinds() {
+        for (width, height) in [(1, 1), (16, 16), (37, 5), (64, 33)] {
+            let mut case = Case::new(TileSpec { width, height, ..kind.clone() });
+            for rows in [height, height, 1] {
+                case.add(rows, &mut random);
+            }
+            let context = format!("{:?}", case.spec);
+            case.run(engine, true, 1).check_exact(&case, &context);
+            case.run(engine, false, 2).check_exact(&case, &context);
+        }
+    }
+}
+
+pub(crate) fn random_batches_decode_exactly(engine: &dyn Engine) {
+    let kinds = tiles::kinds();
+    let seed = std::env::var("GPUGTIFF_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_260);
+    for round in 0..400 {
+        let mut random = Random::new(seed + round);
+        let kind = kinds[random.below(kinds.len())].clone();
+        let (width, height) = (1 + random.below(200), 1 + random.below(90));
+        let mut case = Case::new(TileSpec { width, height, ..kind });
+        for _ in 0..random.below(40) {
+            let rows = 1 + random.below(height);
+            case.add(rows, &mut random);
+        }
+        let (concurrent, threads) = (random.below(2) == 0, 1 + random.below(5));
+        let context = format!("GPUGTIFF_SEED={} {:?}", seed + round, case.spec);
+        case.run(engine, concurrent, threads).check_exact(&case, &context);
+    }
+}
+
+fn plain(codec: Codec) -> TileSpec {
+    let kinds = tiles::kinds();
+    let kind = kinds.into_iter().find(|kind| kind.codec == codec).unwrap();
+    TileSpec { width: 40, height: 24, ..kind }
+}
+
+pub(crate) fn a_bad_tile_fails_alone(engine: &dyn Engine) {
+    for codec in CODECS {
+        for concurrent in [true, false] {
+            let mut random = Random::new(3);
+            let mut case = Case::new(plain(codec));
+            case.add(24, &mut random);
+            // Too short for any codec to hold a tile.
+            let bad = case.push(&[0x80, 0x0B], 24);
+            case.add(24, &mut random);
+            let outcome = case.run(engine, concurrent, 2);
+            let context = format!("{codec:?}, concurrent {concurrent}");
+            outcome.check_complete(&case, &context);
+            let failed: Vec<u64> = outcome.failed.iter().map(|f| f.id).collect();
+            assert_eq!(failed, [bad], "{context}");
+            for (id, pixels) in &case.expected {
+                assert!(outcome.came[id] == *pixels, "{context}");
+            }
+        }
+    }
+}
+
+/// Deflate and whole ZSTD frames notice; what other codecs deliver has at least
+/// the tile's size. In no case does anything panic or come in part.
+pub(crate) fn damaged_tiles_are_right_or_fail_and_never_partial(engine: &dyn Engine) {
+    for round in 0..600 {
+        let mut random = Random::new(77_000 + round);
+        let codec = random.pick(&CODECS);
+        let mut case = Case::new(plain(codec));
+        let pixels = tiles::pixels(&case.spec, 24, &mut random);
+        let mut stored = tiles::store(&case.spec, &pixels);
+        match random.below(3) {
+            0 => stored.truncate(random.below(stored.len())),
+            1 => {
+                let at = random.below(stored.len());
+                stored[at] ^= 1 << random.below(8);
+            }
+            _ => stored.iter_mut().for_each(|b| *b ^= (random.next() % 97 == 0) as u8),
+        }
+        let id = case.push(&stored, 24);
+        let outcome = case.run(engine, round % 2 == 0, 1);
+        let context = format!("round {round} {codec:?}");
+        outcome.check_complete(&case, &context);
+        if let Some(came) = outcome.came.get(&id) {
+            assert_eq!(came.len(), pixels.len(), "{context}");
+            if codec == Codec::Deflate {
+                assert!(*came == pixels, "{context}: wrong pixels with a right checksum");
+            }
+        }
+    }
+}
+
+pub(crate) fn short_bottom_tiles_are_taken(engine: &dyn Engine) {
+    for codec in CODECS {
+        let mut random = Random::new(5);
+        let mut case = Case::new(plain(codec));
+        // Seven rows stored: enough for seven, not for eight.
+        let id = case.add(7, &mut random);
+        case.run(engine, true, 1).check_exact(&case, "seven of seven rows");
+        case.jobs[0].rows = 8;
+        let outcome = case.run(engine, true, 1);
+        assert_eq!(outcome.failed.len(), 1, "{codec:?}: tile {id} has seven rows, not eight");
+        // All rows stored where only some are wanted: other writers do that.
+        let mut case = Case::new(plain(codec));
+        let id = case.add(24, &mut random);
+        case.jobs[0].rows = 7;
+        let outcome = case.run(engine, true, 1);
+        let all = &case.expected[&id];
+        assert!(outcome.came[&id] == all[..case.spec.row_bytes() * 7], "{codec:?}");
+    }
+}
+
+pub(crate) fn a_source_that_fails_is_an_error(engine: &dyn Engine) {
+    struct Broken;
+    impl ByteSource for Broken {
+        fn len(&self) -> u64 {
+            1 << 40
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+            let source = Cause("unplugged".into());
+            Err(Error::Io { offset, len: buf.len() as u64, source })
+        }
+        fn concurrent(&self) -> bool {
+            true
+        }
+    }
+    let tiles = (0..5).map(|id| TileJob { id, offset: 1000 * id, len: 600, rows: 24 }).collect();
+    let spec = Arc::new(plain(Codec::Deflate));
+    let batch = Batch { spec, tiles, source: Arc::new(Broken), threads: 2 };
+    let keep = Keep::default();
+    let failed = engine.stage(batch).unwrap().decode(&keep);
+    assert!(keep.0.lock().unwrap().is_empty());
+    assert_eq!(failed.len(), 5);
+    assert!(failed.iter().all(|f| matches!(f.error, Error::Io { .. })), "{failed:?}");
+}
+
+pub(crate) fn any_number_of_threads_gives_the_same(engine: &dyn Engine) {
+    let mut random = Random::new(11);
+    let mut case = Case::new(plain(Codec::Lzw));
+    for _ in 0..300 {
+        case.add(24, &mut random);
+    }
+    for threads in [1, 2, 3, 16] {
+        case.run(engine, true, threads).check_exact(&case, &format!("{threads} threads"));
+        case.run(engine, false, threads).check_exact(&case, &format!("{threads} threads"));
+    }
+}
