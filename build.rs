@@ -24,10 +24,10 @@ fn gdal_cflags() -> String {
     let tools: [(&str, &[&str]); 2] =
         [("gdal-config", &["--cflags"]), ("pkg-config", &["--cflags", "gdal"])];
     for (tool, arguments) in tools {
-        if let Ok(output) = Command::new(tool).args(arguments).output() {
-            if output.status.success() {
-                return String::from_utf8_lossy(&output.stdout).into_owned();
-            }
+        if let Ok(output) = Command::new(tool).args(arguments).output()
+            && output.status.success()
+        {
+            return String::from_utf8_lossy(&output.stdout).into_owned();
         }
     }
     panic!("GDAL's headers were not found: install libgdal-dev, or set GDAL_CFLAGS");

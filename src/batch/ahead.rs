@@ -38,7 +38,7 @@ pub struct Walk {
 impl Walk {
     /// Takes note of a window; says which way the caller goes if that is clear.
     pub fn step(&mut self, window: Rect, image: Rect) -> Option<Way> {
-        let Some(last) = self.last.replace(window) else { return None };
+        let last = self.last.replace(window)?;
         // The same window for the next band neither breaks a walk nor advances it.
         if last != window {
             let way = way(&last, &window, &image);

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::io::ByteSource;
 use crate::tiff::header::{ByteOrder, Header};
 use crate::tiff::ifd::Ifd;
-use crate::tiff::layout::{Layout, Planar};
+use crate::tiff::layout::Layout;
 use crate::tiff::striles::Striles;
 
 /// An uncompressed image in one strip is read in slices of about this size.
@@ -207,15 +207,11 @@ fn spec(layout: &Layout, expected: &Expected) -> Result<TileSpec> {
         return unsupported("YCbCr");
     }
     let codec = codec(layout.compression)?;
-    let samples = match layout.planar {
-        Planar::Contiguous => usize::from(layout.samples_per_pixel),
-        Planar::Separate => 1,
-    };
     Ok(TileSpec {
         codec,
         predictor: predictor(codec, layout)?,
         sample: sample(layout, expected)?,
-        samples,
+        samples: layout.samples_in_tile().into(),
         width: 0,
         height: 0,
         swap: layout.byte_order != ByteOrder::NATIVE,

@@ -206,7 +206,7 @@ impl Reader {
                 load.shelf.remove(id);
             }
             self.counters.tiles_touched.bump();
-            self.counters.tiles_decoded.bump();
+            self.count_decoded(1);
             self.counters.tiles_from_ahead.bump();
             work.decoded = true;
             return;
@@ -233,6 +233,11 @@ impl Reader {
             source: Arc::clone(&self.image.source),
             threads: self.limits.threads,
         }
+    }
+
+    fn count_decoded(&self, tiles: usize) {
+        self.counters.tiles_decoded.add(tiles as u64);
+        self.counters.bytes_decoded.add((tiles * self.image.spec.tile_bytes()) as u64);
     }
 
     /// Tiles that make one batch.
@@ -294,7 +299,7 @@ impl Reader {
             let ok = failed.is_empty() || failed.iter().all(|f| f.id != job.id);
             caller.settle(tile(job), ok);
         }
-        self.counters.tiles_decoded.add((chunk.len() - failed.len()) as u64);
+        self.count_decoded(chunk.len() - failed.len());
         work.failed.extend(failed);
         next
     }
@@ -367,7 +372,7 @@ impl Reader {
                 continue;
             };
             caller.put(job.id, kept.pixels());
-            self.counters.tiles_decoded.bump();
+            self.count_decoded(1);
         }
         work.decoded = true;
         follow.loads.push_back(load);

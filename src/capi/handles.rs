@@ -118,10 +118,10 @@ unsafe fn lookup(list: *const *const c_char, name: &str) -> Option<String> {
         }
         // SAFETY: as above.
         let entry = unsafe { text(entry) };
-        if let Some((key, value)) = entry.split_once(['=', ':']) {
-            if key.trim().eq_ignore_ascii_case(name) {
-                return Some(value.to_string());
-            }
+        if let Some((key, value)) = entry.split_once(['=', ':'])
+            && key.trim().eq_ignore_ascii_case(name)
+        {
+            return Some(value.to_string());
         }
     }
     None

@@ -61,10 +61,10 @@ pub(super) unsafe fn bands(from: From<'_>, chosen: &[usize], targets: &[To], siz
             return pixels(from, targets[0], size);
         }
         if planar(&from, chosen, targets, size.width) {
-            match targets {
-                &[a, b] => return planes(from, [a, b], size),
-                &[a, b, c] => return planes(from, [a, b, c], size),
-                &[a, b, c, d] => return planes(from, [a, b, c, d], size),
+            match *targets {
+                [a, b] => return planes(from, [a, b], size),
+                [a, b, c] => return planes(from, [a, b, c], size),
+                [a, b, c, d] => return planes(from, [a, b, c, d], size),
                 _ => {}
             }
         }

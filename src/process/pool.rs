@@ -237,7 +237,12 @@ impl Pool {
                 continue;
             };
             drop(queue);
-            while !self.stopping.load(Ordering::SeqCst) && job.work_once() {}
+            loop {
+                let more = !self.stopping.load(Ordering::SeqCst) && job.work_once();
+                if !more {
+                    break;
+                }
+            }
             job.inside.fetch_sub(1, Ordering::AcqRel);
             drop(job);
             self.busy.fetch_sub(1, Ordering::SeqCst);

@@ -78,6 +78,11 @@ const char *GPUGTiffBand::GetMetadataItem(const char *pszName,
 
 // Overviews and masks are wrapped, so that their pixels are ours as well.
 
+int GPUGTiffBand::GetOverviewCount()
+{
+    return Owner()->AreOverviewsEnabled() ? m_poInner->GetOverviewCount() : 0;
+}
+
 GDALRasterBand *GPUGTiffBand::GetOverview(int nOverview)
 {
     GDALRasterBand *poOverview = m_poInner->GetOverview(nOverview);

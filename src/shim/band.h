@@ -21,6 +21,7 @@ class GPUGTiffBand final : public GDALProxyRasterBand
     GDALSuggestedBlockAccessPattern
     GetSuggestedBlockAccessPattern() const override;
 
+    int GetOverviewCount() override;
     GDALRasterBand *GetOverview(int nOverview) override;
     GDALRasterBand *GetRasterSampleOverview(GUIntBig nSamples) override;
     GDALRasterBand *GetMaskBand() override;

@@ -88,6 +88,8 @@ class GPUGTiffDataset final : public GDALProxyDataset
     template <class Read> CPLErr Pass(bool bInThreads, Read oRead)
     {
         CountPassed(false);
+        // With OVERVIEW_LEVEL=NONE we are told, and GTiff by us.
+        m_poInner->SetEnableOverviews(AreOverviewsEnabled());
         GDALDataset *poThreaded = bInThreads ? ThreadedInner() : nullptr;
         if (poThreaded != nullptr)
         {

@@ -64,30 +64,6 @@ pub struct Layout {
     tile_bytes: u64,
 }
 
-/// Which tile: plane, column and row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TilePosition {
-    /// Plane, 0 for contiguous samples.
-    pub plane: u16,
-    /// Column of tiles.
-    pub x: u32,
-    /// Row of tiles.
-    pub y: u32,
-}
-
-/// A window of the image, in pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rect {
-    /// First column.
-    pub x: u32,
-    /// First row.
-    pub y: u32,
-    /// Columns.
-    pub width: u32,
-    /// Rows.
-    pub height: u32,
-}
-
 impl Layout {
     /// What the directory says. A directory that stores something else than the pixels GTiff
     /// shows (subsampled, converted, or volumes) is `Error::Unsupported`.
@@ -175,48 +151,7 @@ impl Layout {
 
     /// Tiles of all planes.
     pub fn tile_count(&self) -> u64 {
-        self.tiles_per_plane() * u64::from(self.planes)
-    }
-
-    /// Tiles of one plane.
-    pub fn tiles_per_plane(&self) -> u64 {
-        u64::from(self.tiles_across) * u64::from(self.tiles_down)
-    }
-
-    /// The number of the tile in column `x` and row `y` of tiles, as TIFF counts.
-    pub fn tile_index(&self, plane: u16, x: u32, y: u32) -> u64 {
-        debug_assert!(plane < self.planes && x < self.tiles_across && y < self.tiles_down);
-        u64::from(plane) * self.tiles_per_plane()
-            + u64::from(y) * u64::from(self.tiles_across)
-            + u64::from(x)
-    }
-
-    /// Which tile has this number, or `None` beyond the last one.
-    pub fn tile_position(&self, index: u64) -> Option<TilePosition> {
-        if index >= self.tile_count() {
-            return None;
-        }
-        let in_plane = index % self.tiles_per_plane();
-        let across = u64::from(self.tiles_across);
-        Some(TilePosition {
-            plane: (index / self.tiles_per_plane()) as u16,
-            x: (in_plane % across) as u32,
-            y: (in_plane / across) as u32,
-        })
-    }
-
-    /// The pixels of the image that the tile in column `x` and row `y` of tiles holds: what hangs
-    /// over the right or lower edge is left out.
-    pub fn tile_rect(&self, x: u32, y: u32) -> Rect {
-        let (left, width) = clipped(x, self.tile_width, self.width);
-        let (top, height) = clipped(y, self.tile_height, self.height);
-        Rect { x: left, y: top, width, height }
-    }
-
-    /// Rows that are stored for row `y` of tiles: the last strip is cut at the image's last row,
-    /// a tile never.
-    pub fn stored_rows(&self, y: u32) -> u32 {
-        if self.tiled { self.tile_height } else { self.tile_rect(0, y).height }
+        u64::from(self.tiles_across) * u64::from(self.tiles_down) * u64::from(self.planes)
     }
 
     /// Bytes of one decoded row of a tile.
@@ -229,11 +164,6 @@ impl Layout {
         self.tile_bytes
     }
 
-    /// Bytes of a decoded tile in row `y` of tiles; less than `tile_bytes` for the last strip.
-    pub fn stored_bytes(&self, y: u32) -> u64 {
-        self.row_bytes * u64::from(self.stored_rows(y))
-    }
-
     /// Samples that follow each other for one pixel of a tile.
     pub fn samples_in_tile(&self) -> u16 {
         match self.planar {
@@ -241,12 +171,6 @@ impl Layout {
             Planar::Separate => 1,
         }
     }
-}
-
-/// Start and length of step `index`, cut at `end`.
-fn clipped(index: u32, step: u32, end: u32) -> (u32, u32) {
-    let start = index.saturating_mul(step).min(end);
-    (start, step.min(end - start))
 }
 
 /// Tiled or not, width and height of a tile.

@@ -27,5 +27,5 @@ pub mod tag;
 
 pub use header::{ByteOrder, Header};
 pub use ifd::{Entry, Ifd};
-pub use layout::{Layout, Planar, Rect, TilePosition};
+pub use layout::{Layout, Planar};
 pub use striles::{ByteRange, Striles};

@@ -190,7 +190,7 @@ pub(crate) fn damaged_tiles_are_right_or_fail_and_never_partial(engine: &dyn Eng
                 let at = random.below(stored.len());
                 stored[at] ^= 1 << random.below(8);
             }
-            _ => stored.iter_mut().for_each(|b| *b ^= (random.next() % 97 == 0) as u8),
+            _ => stored.iter_mut().for_each(|b| *b ^= u8::from(random.next().is_multiple_of(97))),
         }
         let id = case.push(&stored, 24);
         let outcome = case.run(engine, round % 2 == 0, 1);

@@ -15,7 +15,8 @@ RESAMPLING = [gdal.GRIORA_NearestNeighbour, gdal.GRIORA_Bilinear, gdal.GRIORA_Cu
               gdal.GRIORA_Lanczos, gdal.GRIORA_Average, gdal.GRIORA_Mode, gdal.GRIORA_Gauss, gdal.GRIORA_RMS]  # fmt: skip
 PATTERN = 0xA5
 KINDS = ("band", "band", "dataset", "dataset", "dataset", "resampled", "resampled", "resampled_dataset", "blocks",
-         "walk", "rows", "pixels", "mask", "overview", "overview_mask", "upside_down", "advise")  # fmt: skip
+         "walk", "rows", "pixels", "mask", "resampled_mask", "mask_level", "overview", "overview_mask", "upside_down",
+         "advise")  # fmt: skip
 
 
 def _window(rng, w, h):
@@ -58,6 +59,12 @@ def random_ask(rng, ds):
             return random_ask(rng, ds)
         ask["level"] = rng.randrange(band.GetOverviewCount())
         w, h = band.GetOverview(ask["level"]).XSize, band.GetOverview(ask["level"]).YSize
+    if kind == "mask_level":
+        levels = band.GetMaskBand().GetOverviewCount()
+        if not levels:
+            return random_ask(rng, ds)
+        ask["level"] = rng.randrange(levels)
+        w, h = (getattr(band.GetMaskBand().GetOverview(ask["level"]), side) for side in ("XSize", "YSize"))
     bx, by = band.GetBlockSize()
     across, down = -(-w // bx), -(-h // by)
     if kind == "blocks":
@@ -198,8 +205,10 @@ def answer(ds, ask):
         x, y, n, m = ask["window"]
         ds.AdviseRead(x, y, n, m)
         return _dataset_io(ds, ask)
-    if kind == "mask":
+    if kind in ("mask", "resampled_mask"):
         band = band.GetMaskBand()
+    elif kind == "mask_level":
+        band = band.GetMaskBand().GetOverview(ask["level"])
     elif kind.startswith("overview"):
         band = band.GetOverview(ask["level"])
         band = band.GetMaskBand() if kind == "overview_mask" else band

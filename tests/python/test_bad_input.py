@@ -251,4 +251,23 @@ def test_message_names_file_image_tile_and_reason(tmp_path):
     with harness.Errors() as errors:
         assert ds.ReadRaster() is None
     text = "\n".join(errors.failures())
-    assert "named.tif" in text and "tile" in text.lower() and "6" in text, text
+    ours = next((t for t in errors.failures() if "named.tif" in t and "tile 6 " in t), None)
+    assert ours, "no message names file and tile: %s" % text
+    assert "image at offset %d" % tiff.directories[0]["at"] in ours and "column 1, row 1" in ours, ours
+    assert "%d" % (len(tiff.data) + 1000) in ours or "end" in ours, "no reason: %s" % ours
+
+
+def test_a_tile_that_looks_like_old_style_lzw_spoils_no_other(tmp_path):
+    """libtiff takes the style from the first tile it decodes: asked for the broken one first, it fails for ever."""
+    path = make(tmp_path / "l.tif", "lzw")
+    tiff = tiffpatch.Tiff(path)
+    offset, _ = tiff.striles()[13]
+    tiff.data[offset : offset + 2] = b"\0\1"
+    tiff.save()
+    ours, theirs = harness.open_pair(path)
+    for k in list(range(20)) * 2:
+        window = (k % 5 * 32, k // 5 * 32, min(32, W - k % 5 * 32), min(32, H - k // 5 * 32))
+        with harness.Errors():
+            a, b = ours.ReadRaster(*window), theirs.ReadRaster(*window)
+        assert (b is None) == (k == 13), "GTiff: tile %d" % k
+        harness.same_bytes(a, b, "tile %d" % k)

@@ -140,6 +140,17 @@ def test_engine_and_reason_are_told(tmp_path):
     assert harness.counters(named)[harness.ENGINE] == "CPU"
 
 
+def test_bytes_decoded_are_the_pixels(tmp_path):
+    """As many as the tiles hold, padding of edge tiles included or not."""
+    ds = harness.open_ours(make(tmp_path / "a.tif", 1000, 700, bands=2))
+    ds.ReadRaster()
+    c = harness.check_all_ours(ds)
+    assert 1000 * 700 * 2 * 2 <= c[harness.BYTES_DECODED] <= 1024 * 768 * 2 * 2, c
+    for y in range(0, 700, 70):
+        ds.GetRasterBand(1).ReadRaster(0, y, 1000, 1)
+    assert harness.counters(ds)[harness.BYTES_DECODED] <= 2 * 1024 * 768 * 2 * 2, "rows read from a cache were counted"
+
+
 def test_peak_stays_within_the_budget(tmp_path):
     ds = harness.open_ours(make(tmp_path / "a.tif", 6000, 6000), ["BATCH_MB=2"])
     ds.ReadRaster()

@@ -69,6 +69,21 @@ def test_mask_of_a_jpeg_image_is_ours(tmp_path):
     assert harness.SELF_TEST or harness.counters(ours)[harness.REQUESTS_PASSED] > 0
 
 
+def test_levels_of_a_mask_are_ours(tmp_path):
+    """They are reached through the level's mask, the mask's level, and the mask read smaller than it is."""
+    path = metafiles.mask_internal(str(tmp_path))
+    ways = {
+        "mask of a level": lambda band: band.GetOverview(1).GetMaskBand().ReadRaster(),
+        "level of a mask": lambda band: band.GetMaskBand().GetOverview(1).ReadRaster(),
+        "mask at half size": lambda band: band.GetMaskBand().ReadRaster(0, 0, W, H, W // 2, H // 2),
+        "mask averaged": lambda band: band.GetMaskBand().ReadRaster(0, 0, W, H, 40, 30, resample_alg=gdal.GRIORA_Average),
+    }
+    for name, read in ways.items():
+        ours, theirs = harness.open_pair(path)
+        harness.same_bytes(read(ours.GetRasterBand(1)), read(theirs.GetRasterBand(1)), name)
+        harness.check_all_ours(ours, name)
+
+
 @pytest.mark.parametrize("planar", ["contig", "separate"])
 def test_mask_with_three_samples(tmp_path, planar):
     """A mask image of 1 bit with a sample for each band: every band has a mask of its own."""
@@ -82,8 +97,8 @@ def test_mask_with_three_samples(tmp_path, planar):
         tif.write(image[0] > 0, photometric="minisblack", subfiletype=4, rowsperstrip=H, metadata=None)
     _three_samples(path, planes, np.packbits(np.moveaxis(image, 0, -1).reshape(H, -1) // 255, axis=1), planar)
     ours, theirs = harness.open_pair(path)
-    assert theirs.GetRasterBand(1).GetMaskFlags() & gdal.GMF_PER_DATASET, "GTiff takes it for no mask"
-    seen = {theirs.GetRasterBand(i).GetMaskBand().ReadRaster() for i in (1, 2, 3)}
+    assert theirs.GetRasterBand(1).GetMaskFlags() == 0, "GTiff takes it for no mask of a band"
+    seen = {bytes(theirs.GetRasterBand(i).GetMaskBand().ReadRaster()) for i in (1, 2, 3)}
     assert len(seen) == 3, "GTiff gives every band the same mask: not what this is about"
     same_masks(ours, theirs, 0, counted=False)
 
@@ -164,6 +179,7 @@ def test_nodata_set_on_a_read_only_dataset_and_holes(tmp_path, when):
         path = _sparse(tmp_path / name)
         ds = opener(path)
         before = ds.ReadRaster() if when == "after reading" else None
+        ds.FlushCache()  # blocks in GDAL's cache keep the fill they were read with
         assert ds.GetRasterBand(1).SetNoDataValue(-77) == 0
         assert ds.GetRasterBand(1).GetNoDataValue() == -77
         if when == "read again by another":
@@ -190,8 +206,8 @@ def test_coverage_of_holes(tmp_path):
         for i in (1, 2):
             a = ours.GetRasterBand(i).GetDataCoverageStatus(*window)
             b = theirs.GetRasterBand(i).GetDataCoverageStatus(*window)
-            assert (a.flags, a.percent) == (b.flags, b.percent), (window, i)
-            seen.add(b.flags)
+            assert a == b, (window, i)
+            seen.add(b[0])
     assert len(seen) > 1
 
 
@@ -205,7 +221,6 @@ TOOLS = {
     "warp": lambda ds, out: gdal.Warp(out, ds, dstSRS="EPSG:4326", resampleAlg="cubic", width=120, height=90),
     "warp on two threads": lambda ds, out: gdal.Warp(
         out, ds, dstSRS="EPSG:3857", resampleAlg="bilinear", multithread=True, warpOptions=["NUM_THREADS=2"]),
-    "vrt": lambda ds, out: gdal.Translate(out, gdal.BuildVRT(out + ".vrt", [ds])),
 }  # fmt: skip
 
 

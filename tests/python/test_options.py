@@ -55,7 +55,20 @@ def test_a_bad_option_does_not_stop_others_from_opening(path):
         assert gdal.OpenEx(path, gdal.OF_RASTER, allowed_drivers=["GTiff"]) is not None
 
 
-def test_gdal_num_threads_is_the_default(path):
-    for value in ("1", "ALL_CPUS", "2"):
-        with harness.config(GDAL_NUM_THREADS=value):
-            harness.same_pixels(*harness.open_pair(path))
+def test_number_of_threads(path):
+    """The open option, then our config option, then GDAL's, then all CPUs."""
+    cpus = gdal.GetNumCPUs()
+    for option, ours, gdals, want in (
+        (None, None, None, cpus), (None, None, "3", 3), (None, None, "ALL_CPUS", cpus), (None, "4", "3", 4),
+        ("5", "4", "3", 5), ("5", None, "1", 5), ("ALL_CPUS", "4", "3", cpus), (None, None, "1", 1),
+    ):  # fmt: skip
+        with harness.config(GPUGTIFF_NUM_THREADS=ours, GDAL_NUM_THREADS=gdals):
+            pair = harness.open_pair(path, ["NUM_THREADS=" + option] if option else [])
+            harness.same_pixels(*pair)
+        assert harness.counters(pair[0])[harness.THREADS] == want, (option, ours, gdals)
+
+
+def test_gdal_num_threads_that_is_no_number(path):
+    """It is GDAL's setting, so a bad value of it stops nothing, as with GTiff."""
+    with harness.config(GDAL_NUM_THREADS="many"), harness.Errors():
+        harness.same_pixels(*harness.open_pair(path))

@@ -109,6 +109,76 @@ print(json.dumps(bad))
     assert run(code, path) == []
 
 
+@pytest.mark.parametrize("threads", ["1", "ALL_CPUS", "9"])
+def test_many_threads_under_gdal_num_threads(path, threads):
+    """Each with a dataset of its own, every way of reading at once, and the drivers' own threads beside."""
+    code = """
+gdal.SetCacheMax(4 << 20)
+bad = []
+def read(k):
+    ds, gtiff = harness.open_ours(path), harness.open_gtiff(path)
+    for n in range(3):
+        x, y = (k * 131 + n * 97) % 1400, (k * 71 + n * 53) % 1000
+        asks = [lambda d: d.ReadRaster(x, y, 500, 300), lambda d: d.GetRasterBand(2).ReadRaster(x, y, 300, 2),
+                lambda d: bytes(d.GetRasterBand(n % 3 + 1).ReadBlock(n % 7, k % 5)),
+                lambda d: d.ReadRaster(x, y, 500, 400, 50, 40, resample_alg=gdal.GRIORA_Average)]
+        if any(ask(ds) != ask(gtiff) for ask in asks): bad.append((k, n))
+threads = [threading.Thread(target=read, args=(k,)) for k in range(8)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(json.dumps(bad))
+"""
+    assert run(code, path, env={"GDAL_NUM_THREADS": threads}) == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_opened_twice(path, shared):
+    """Two datasets of one file read in turn; one goes, the other reads on."""
+    code = """
+flags = gdal.OF_SHARED if 'True' in sys.argv else 0
+a, b = (harness.open_ours(path, flags=flags) for _ in range(2))
+same = []
+for y in range(0, 1500, 250):
+    same.append(a.ReadRaster(0, y, 2000, 250) == b.ReadRaster(0, y, 2000, 250))
+    same.append(bytes(a.GetRasterBand(1).ReadBlock(y // 250, 0)) == bytes(b.GetRasterBand(1).ReadBlock(y // 250, 0)))
+a = None
+same += [digest(b) == want, digest(harness.open_ours(path, flags=flags)) == want]
+print(json.dumps(same))
+"""
+    assert run(code, path, str(shared)) == [True] * 14
+
+
+@pytest.mark.parametrize("way", ["blocks", "rows", "whole"])
+def test_an_idle_dataset_holds_no_buffers(path, tmp_path, way):
+    """The dataset stays open; what was read ahead of it is given back within two seconds. Buffers of a tile are made
+    mappings of their own, so that the process's size shows what is held and not what malloc keeps for later."""
+    harness.skip_count_if_self_test()
+    code = """
+import time
+gdal.SetCacheMax(1 << 20)
+def rss():
+    with open('/proc/self/status') as f: return next(int(l.split()[1]) for l in f if l.startswith('VmRSS'))
+harness.open_ours(path).ReadRaster(0, 0, 16, 16)
+ds, way, base = harness.open_ours(path, ['NUM_THREADS=2']), sys.argv[2], rss()
+if way == 'blocks':
+    for k in range(70): ds.GetRasterBand(1).ReadBlock(k % 32, k // 32)
+elif way == 'rows':
+    for y in range(0, 1024, 256): ds.ReadRaster(0, y, 8192, 256)
+else: ds.ReadRaster()
+time.sleep(0.4)
+held = rss() - base
+time.sleep(2)
+idle = rss() - base
+ok = len(ds.ReadRaster(0, 4000, 8192, 100)) == 8192 * 200
+print(json.dumps([held, idle, ok]))
+"""
+    file = test_batching.make(tmp_path / "i.tif", 8192, 8192)
+    held, idle, ok = harness.run_json("import harness, json, sys\nfrom osgeo import gdal\npath = sys.argv[1]" + code, file, way,
+                                      env={"MALLOC_MMAP_THRESHOLD_": "65536"})  # fmt: skip
+    assert way == "whole" or held > 16_000, "nothing was held ahead (%d kB): nothing is shown" % held
+    assert idle < 8_000 and ok, "%d kB held after two idle seconds, %d kB before" % (idle, held)
+
+
 def test_closing_from_another_thread(path):
     code = """
 import ctypes, asks

@@ -76,14 +76,17 @@ def server(tmp_path):
         yield s
 
 
-def _over_http(server, name, opener, window=None):
-    """-> (pixels, requests, bytes sent) of one fresh read."""
+def _over_http(server, name, opener, window=None, read=None):
+    """-> (pixels, requests, bytes sent) of one fresh read: of a window, of all, or by `read`."""
     gdal.VSICurlClearCache()
     server.forget()
     with harness.config(GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR"):
         ds = opener("/vsicurl/%s/%s" % (server.url, name))
         assert ds is not None, gdal.GetLastErrorMsg()
-        data = ds.ReadRaster(*window) if window else ds.ReadRaster()
+        if read:
+            data = read(ds)
+        else:
+            data = ds.ReadRaster(*window) if window else ds.ReadRaster()
     return data, server.requests, server.sent
 
 
@@ -94,6 +97,27 @@ def test_vsicurl_asks_no_more_than_gtiff(server, tmp_path, window, interleave):
     theirs = _over_http(server, "w.tif", harness.open_gtiff, window)
     ours = _over_http(server, "w.tif", harness.open_ours, window)
     harness.same_bytes(ours[0], theirs[0], "over HTTP")
+    assert ours[1] <= theirs[1], "%d requests, GTiff %d" % (ours[1], theirs[1])
+
+
+WALKS = {
+    "rows": lambda ds: [ds.ReadRaster(0, y, 1200, 1) for y in range(900)],
+    "rows of tiles": lambda ds: [ds.ReadRaster(0, y, 1200, min(256, 900 - y)) for y in range(0, 900, 256)],
+    "blocks": lambda ds: [bytes(ds.GetRasterBand(1).ReadBlock(x, y)) for y in range(3) for x in range(4)],
+    "windows": lambda ds: [ds.ReadRaster(x, y, 200, 100) for x, y in ((0, 0), (900, 700), (300, 300), (50, 800))],
+    "level": lambda ds: ds.ReadRaster(0, 0, 1200, 900, 300, 225),
+    "pixels": lambda ds: [ds.GetRasterBand(2).ReadRaster(k * 97 % 1200, k * 61 % 900, 1, 1) for k in range(50)],
+}
+
+
+@pytest.mark.parametrize("walk", sorted(WALKS))
+@pytest.mark.parametrize("codec", ["NONE", "DEFLATE"])
+def test_vsicurl_walk_asks_no_more_than_gtiff(server, tmp_path, walk, codec):
+    file = test_batching.make(tmp_path / "w.tif", 1200, 900, bands=2, COMPRESS=codec)
+    gdal.OpenEx(file, gdal.OF_UPDATE, allowed_drivers=["GTiff"]).BuildOverviews("NEAREST", [2, 4])
+    theirs = _over_http(server, "w.tif", harness.open_gtiff, read=WALKS[walk])
+    ours = _over_http(server, "w.tif", harness.open_ours, read=WALKS[walk])
+    assert ours[0] == theirs[0]
     assert ours[1] <= theirs[1], "%d requests, GTiff %d" % (ours[1], theirs[1])
 
 

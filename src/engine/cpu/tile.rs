@@ -123,12 +123,11 @@ impl Worker {
     ) -> Result<()> {
         let stored_row = spec.stored_row_bytes();
         let needed = stored_row * tile.rows;
-        if spec.codec == Codec::None && spec.predictor == Predictor::None && !spec.swap {
-            if let Sample::Whole { .. } = spec.sample {
-                let data = bytes.get(..needed).ok_or_else(|| short(tile, bytes.len(), needed))?;
-                sink.put(tile.id, Pixels { data, rows: tile.rows, row_bytes: stored_row });
-                return Ok(());
-            }
+        let as_stored = spec.codec == Codec::None && !spec.swap;
+        if as_stored && let Sample::Whole { .. } = spec.sample {
+            let data = bytes.get(..needed).ok_or_else(|| short(tile, bytes.len(), needed))?;
+            sink.put(tile.id, Pixels { data, rows: tile.rows, row_bytes: stored_row });
+            return Ok(());
         }
         plausible(spec.codec, tile, needed)?;
         let capacity = stored_row * spec.height;

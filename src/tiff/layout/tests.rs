@@ -28,9 +28,6 @@ fn tiles_in_every_kind_of_file() {
         assert_eq!((layout.compression, layout.predictor, layout.photometric), (8, 2, 2));
         assert_eq!((layout.sample_format, layout.fill_order), (1, 1));
         assert_eq!((layout.row_bytes(), layout.tile_bytes()), (192, 3072));
-        assert_eq!((layout.stored_rows(3), layout.stored_bytes(3)), (16, 3072));
-        assert_eq!(layout.tile_rect(0, 1), Rect { x: 0, y: 16, width: 32, height: 16 });
-        assert_eq!(layout.tile_rect(2, 3), Rect { x: 64, y: 48, width: 6, height: 2 });
     }
 }
 
@@ -40,21 +37,14 @@ fn planes_have_tiles_of_their_own() {
     let layout = read(&fixture).unwrap();
     assert_eq!((layout.planar, layout.planes), (Planar::Separate, 3));
     assert_eq!((layout.tile_count(), layout.tile_bytes()), (36, 1024));
-    for index in 0..36 {
-        let TilePosition { plane, x, y } = layout.tile_position(index).unwrap();
-        assert_eq!(layout.tile_index(plane, x, y), index);
-    }
-    let last = TilePosition { plane: 2, x: 2, y: 3 };
-    assert_eq!((layout.tile_position(35), layout.tile_position(36)), (Some(last), None));
+    assert_eq!(layout.samples_in_tile(), 1);
 }
 
 #[test]
-fn the_last_strip_stores_what_is_left() {
+fn strips_are_tiles_as_wide_as_the_image() {
     let layout = read(&Fixture::strips(VARIANTS[1], 3)).unwrap();
     assert_eq!((layout.tiled, layout.tile_width, layout.tile_height), (false, 10, 3));
     assert_eq!((layout.tiles_across, layout.tiles_down), (1, 3));
-    assert_eq!([0, 1, 2].map(|y| layout.stored_rows(y)), [3, 3, 1]);
-    assert_eq!([0, 1, 2].map(|y| layout.stored_bytes(y)), [30, 30, 10]);
     assert_eq!((layout.compression, layout.predictor, layout.photometric), (1, 1, 1));
 }
 
@@ -66,7 +56,7 @@ fn rows_per_strip_too_large_absent_or_zero() {
         assert_eq!((layout.tile_height, layout.tiles_down), (7, 1));
     }
     let layout = read(&strips.clone().without(tag::ROWS_PER_STRIP)).unwrap();
-    assert_eq!((layout.tile_height, layout.stored_bytes(0)), (7, 70));
+    assert_eq!((layout.tile_height, layout.tile_bytes()), (7, 70));
     assert!(corrupt(&strips.with(tag::ROWS_PER_STRIP, SHORT, &[0])));
 }
 
