@@ -53,8 +53,8 @@ test: lint test-rust test-headers test-python ## set up and run every test
 
 lint: setup-test ## rustfmt, clippy and rustdoc, warnings denied
 	cargo fmt --check
-	cargo clippy --all-targets -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --document-private-items
+	cargo clippy --release --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --release --no-deps --document-private-items
 
 fmt: setup-test ## format the Rust sources
 	cargo fmt
