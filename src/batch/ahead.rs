@@ -27,6 +27,16 @@ pub enum Way {
     Along,
 }
 
+impl Way {
+    /// Whether a caller that is at `now` will not come to `load` any more.
+    pub fn has_passed(self, load: &Cover, now: &Cover) -> bool {
+        match self {
+            Way::Down => load.bottom <= now.top,
+            Way::Along => (load.bottom, load.right) <= (now.top + 1, now.left),
+        }
+    }
+}
+
 /// Follows the windows of one plane (or of all, in a contiguous image).
 #[derive(Debug, Default)]
 pub struct Walk {
@@ -46,6 +56,12 @@ impl Walk {
             self.way = way;
         }
         self.way.filter(|_| self.steps >= BELIEF)
+    }
+
+    /// How far the walk has come: what is decoded ahead is not more than that, so
+    /// that a walk that ends was at most half in vain.
+    pub fn steps(&self) -> usize {
+        self.steps as usize
     }
 }
 
@@ -304,6 +320,18 @@ mod tests {
         for window in [rect(0, 0, 9, 9), rect(50, 50, 9, 9), rect(0, 0, 9, 9), rect(9, 9, 1, 1)] {
             assert_eq!(walk.step(window, GRID.image()), None);
         }
+    }
+
+    #[test]
+    fn what_lies_behind_has_been_passed() {
+        let at = |left, top| Cover { left, right: left + 1, top, bottom: top + 1 };
+        for way in [Way::Down, Way::Along] {
+            assert!(way.has_passed(&at(3, 0), &at(0, 1)));
+            assert!(!way.has_passed(&at(0, 1), &at(0, 1)));
+            assert!(!way.has_passed(&at(0, 2), &at(3, 1)));
+        }
+        assert!(Way::Along.has_passed(&at(1, 1), &at(2, 1)));
+        assert!(!Way::Along.has_passed(&at(2, 1), &at(1, 1)));
     }
 
     #[test]

@@ -62,8 +62,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads the directory at `offset`, the first if that is 0. `held` is what may be kept of tiles that GDAL's
-    /// block cache cannot keep.
+    /// Reads the directory at `offset`, the first if that is 0. `held` is what may be kept
+    /// of tiles that GDAL's block cache cannot keep.
     pub fn open(
         source: Arc<dyn ByteSource>,
         offset: u64,

@@ -407,7 +407,9 @@ impl Reader {
         let Some(follow) = planes.first().and_then(|plane| state.walks.get_mut(plane)) else {
             return;
         };
-        while follow.loads.front().is_some_and(|load| load.shelf.is_empty()) {
+        // Taken, or left behind because GDAL's cache had the tiles.
+        let done = |load: &Load| load.shelf.is_empty() || way.has_passed(&load.cover, &cover);
+        while follow.loads.front().is_some_and(done) {
             if let Some(load) = follow.loads.pop_front() {
                 load.cancel();
             }
@@ -420,7 +422,8 @@ impl Reader {
             None => cover,
         };
         let bytes = self.image.spec.tile_bytes().max(1);
-        let tiles = next_tiles(&self.image.grid, way, from, planes, room / bytes);
+        let come = follow.walk.steps().saturating_mul(cover.len() as usize * planes.len());
+        let tiles = next_tiles(&self.image.grid, way, from, planes, (room / bytes).min(come));
         let (Some(first), Some(last)) = (tiles.first(), tiles.last()) else { return };
         let next = match way {
             Way::Down => Cover { top: first.row, bottom: last.row + 1, ..cover },
