@@ -85,8 +85,8 @@ class Judge:
         for name in a["bands"]:
             skip = undefined[1] if undefined and name in undefined[0] else None
             self._band(ours["bands"].get(name), a["bands"][name], b["bands"][name], skip, "%s band %s" % (where, name))
-        assert bool(ours["said"]) == bool(a["said"]) or bool(a["said"]) != bool(b["said"]), "%s: %d messages, GTiff %d" % (
-            where, ours["said"], a["said"])  # fmt: skip
+        said = [bool(x["said"]) for x in (ours, a, b)]
+        assert said[0] == said[1] or said[1] != said[2], "%s: %d messages, GTiff %d" % (where, ours["said"], a["said"])
         if not undefined:
             self._whole(ours["whole"], a["whole"], b["whole"], where)
         self._texts(ours, path, where)

@@ -20,7 +20,8 @@ def bits(n=1):
 
 def create(path, bands=3, **options):
     options = {"TILED": "YES", "BLOCKXSIZE": 64, "BLOCKYSIZE": 64, "COMPRESS": "DEFLATE", **options}
-    ds = gdal.GetDriverByName("GTiff").Create(str(path), W, H, bands, gdal.GDT_Byte, ["%s=%s" % kv for kv in options.items()])
+    options = ["%s=%s" % kv for kv in options.items()]
+    ds = gdal.GetDriverByName("GTiff").Create(str(path), W, H, bands, gdal.GDT_Byte, options)
     y, x = np.mgrid[0:H, 0:W]
     for i in range(1, bands + 1):
         ds.GetRasterBand(i).WriteRaster(0, 0, W, H, ((x // 3 + y * i) % 200).astype(np.uint8).tobytes())
@@ -46,8 +47,8 @@ def same_masks(ours, theirs, levels, counted=True):
     for (name, a), (_, b) in zip(harness.bands_of(ours), harness.bands_of(theirs)):
         window = (a.XSize // 3, a.YSize // 4, a.XSize // 2, a.YSize // 2)
         for alg in (gdal.GRIORA_NearestNeighbour, gdal.GRIORA_Average, gdal.GRIORA_Bilinear):
-            harness.same_bytes(a.ReadRaster(*window, 40, 30, resample_alg=alg), b.ReadRaster(*window, 40, 30, resample_alg=alg),
-                               "%s resampled %d" % (name, alg))  # fmt: skip
+            small, want = (x.ReadRaster(*window, 40, 30, resample_alg=alg) for x in (a, b))
+            harness.same_bytes(small, want, "%s resampled %d" % (name, alg))
     if counted:
         harness.check_all_ours(ours)
 
@@ -76,7 +77,8 @@ def test_levels_of_a_mask_are_ours(tmp_path):
         "mask of a level": lambda band: band.GetOverview(1).GetMaskBand().ReadRaster(),
         "level of a mask": lambda band: band.GetMaskBand().GetOverview(1).ReadRaster(),
         "mask at half size": lambda band: band.GetMaskBand().ReadRaster(0, 0, W, H, W // 2, H // 2),
-        "mask averaged": lambda band: band.GetMaskBand().ReadRaster(0, 0, W, H, 40, 30, resample_alg=gdal.GRIORA_Average),
+        "mask averaged": lambda band: band.GetMaskBand().ReadRaster(
+            0, 0, W, H, 40, 30, resample_alg=gdal.GRIORA_Average),
     }
     for name, read in ways.items():
         ours, theirs = harness.open_pair(path)
@@ -165,7 +167,8 @@ def test_dataset_resampling_of_some_bands_uses_the_levels(tmp_path, levels, inte
 
 def _sparse(path, bands=2):
     ds = gdal.GetDriverByName("GTiff").Create(
-        str(path), W, H, bands, gdal.GDT_Int16, ["TILED=YES", "BLOCKXSIZE=64", "BLOCKYSIZE=64", "SPARSE_OK=YES", "COMPRESS=LZW"])  # fmt: skip
+        str(path), W, H, bands, gdal.GDT_Int16,
+        ["TILED=YES", "BLOCKXSIZE=64", "BLOCKYSIZE=64", "SPARSE_OK=YES", "COMPRESS=LZW"])  # fmt: skip
     ds.GetRasterBand(1).WriteRaster(70, 70, 100, 50, np.arange(5000, dtype=np.int16).tobytes())
     ds = None
     return str(path)

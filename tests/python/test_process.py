@@ -150,8 +150,8 @@ print(json.dumps(same))
 
 @pytest.mark.parametrize("way", ["blocks", "rows", "whole"])
 def test_an_idle_dataset_holds_no_buffers(path, tmp_path, way):
-    """The dataset stays open; what was read ahead of it is given back within two seconds. Buffers of a tile are made
-    mappings of their own, so that the process's size shows what is held and not what malloc keeps for later."""
+    """The dataset stays open; what was read ahead of it is given back within two seconds. Every tile's buffer is made
+    a mapping of its own, so that the process's size shows what is held and not what malloc keeps for later."""
     harness.skip_count_if_self_test()
     code = """
 import time
@@ -173,8 +173,8 @@ ok = len(ds.ReadRaster(0, 4000, 8192, 100)) == 8192 * 200
 print(json.dumps([held, idle, ok]))
 """
     file = test_batching.make(tmp_path / "i.tif", 8192, 8192)
-    held, idle, ok = harness.run_json("import harness, json, sys\nfrom osgeo import gdal\npath = sys.argv[1]" + code, file, way,
-                                      env={"MALLOC_MMAP_THRESHOLD_": "65536"})  # fmt: skip
+    start = "import harness, json, sys\nfrom osgeo import gdal\npath = sys.argv[1]"
+    held, idle, ok = harness.run_json(start + code, file, way, env={"MALLOC_MMAP_THRESHOLD_": "65536"})
     assert way == "whole" or held > 16_000, "nothing was held ahead (%d kB): nothing is shown" % held
     assert idle < 8_000 and ok, "%d kB held after two idle seconds, %d kB before" % (idle, held)
 

@@ -23,6 +23,7 @@ def random_open_options(rng):
 
 def run_file(rng, folder):
     """One file, many asks; -> its counters and the number of asks answered."""
+    gdal.SetCacheMax(64 << 20)  # with the tiny one of the file before, writing may take minutes
     case = writers.write_random(rng, folder)
     options = random_open_options(rng)
     # A tiny block cache throws blocks out between asks, a usual one keeps them: both must be right.

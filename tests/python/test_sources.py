@@ -87,6 +87,7 @@ def _over_http(server, name, opener, window=None, read=None):
             data = read(ds)
         else:
             data = ds.ReadRaster(*window) if window else ds.ReadRaster()
+        ds = None  # closing waits for what is being read ahead, so that it counts
     return data, server.requests, server.sent
 
 
@@ -104,7 +105,7 @@ WALKS = {
     "rows": lambda ds: [ds.ReadRaster(0, y, 1200, 1) for y in range(900)],
     "rows of tiles": lambda ds: [ds.ReadRaster(0, y, 1200, min(256, 900 - y)) for y in range(0, 900, 256)],
     "blocks": lambda ds: [bytes(ds.GetRasterBand(1).ReadBlock(x, y)) for y in range(3) for x in range(5)],
-    "blocks of some columns": lambda ds: [bytes(ds.GetRasterBand(1).ReadBlock(x, y)) for y in range(3) for x in (1, 2, 3)],
+    "some columns": lambda ds: [bytes(ds.GetRasterBand(1).ReadBlock(x, y)) for y in range(3) for x in (1, 2, 3)],
     "windows": lambda ds: [ds.ReadRaster(x, y, 200, 100) for x, y in ((0, 0), (900, 700), (300, 300), (50, 800))],
     "level": lambda ds: ds.ReadRaster(0, 0, 1200, 900, 300, 225),
     "pixels": lambda ds: [ds.GetRasterBand(2).ReadRaster(k * 97 % 1200, k * 61 % 900, 1, 1) for k in range(50)],

@@ -111,7 +111,8 @@ def test_small_window_of_wide_raster_reads_only_its_bytes(tmp_path):
     harness.skip_count_if_self_test()
     path = str(tmp_path / "w.tif")
     ds = gdal.GetDriverByName("GTiff").Create(
-        path, 100_000, 600, 2, gdal.GDT_Byte, ["TILED=YES", "COMPRESS=LZW", "BLOCKXSIZE=256", "BLOCKYSIZE=256"])  # fmt: skip
+        path, 100_000, 600, 2, gdal.GDT_Byte,
+        ["TILED=YES", "COMPRESS=LZW", "BLOCKXSIZE=256", "BLOCKYSIZE=256"])  # fmt: skip
     noise = np.random.default_rng(harness.SEED).integers(0, 255, 100_000 * 50, dtype=np.uint8).tobytes()
     for i in (1, 2):
         for y in range(0, 600, 50):
