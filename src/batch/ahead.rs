@@ -125,9 +125,15 @@ pub struct Kept {
     data: Vec<u8>,
     rows: usize,
     row_bytes: usize,
+    asked_for: AtomicBool,
 }
 
 impl Kept {
+    /// Whether this is the first time that it is asked for.
+    pub fn is_new(&self) -> bool {
+        !self.asked_for.swap(true, Ordering::Relaxed)
+    }
+
     /// The pixels.
     pub fn pixels(&self) -> Pixels<'_> {
         Pixels { data: &self.data, rows: self.rows, row_bytes: self.row_bytes }
@@ -141,8 +147,11 @@ enum Slot {
 
 impl PixelSink for Shelf {
     fn put(&self, id: u64, pixels: Pixels<'_>) {
-        let kept =
-            Kept { data: pixels.data.to_vec(), rows: pixels.rows, row_bytes: pixels.row_bytes };
+        let mut data = self.spare.buffers().pop().unwrap_or_default();
+        data.clear();
+        data.extend_from_slice(pixels.data);
+        let (rows, row_bytes) = (pixels.rows, pixels.row_bytes);
+        let kept = Kept { data, rows, row_bytes, asked_for: AtomicBool::new(false) };
         self.slots().insert(id, Slot::Here(Arc::new(kept)));
         self.changed.notify_all();
     }

@@ -110,7 +110,8 @@ fn clean() {
             let mut ledger = ledger();
             if ledger.used == 0 {
                 ledger.janitor = false;
-                return;
+                drop(ledger);
+                return crate::process::return_memory();
             }
             let is_idle = |h: &Arc<dyn Holder>| h.last_used().is_some_and(|t| t.elapsed() >= IDLE);
             ledger.holders.iter().filter_map(Weak::upgrade).filter(is_idle).collect()

@@ -200,14 +200,16 @@ impl Reader {
             let keeps = caller.expect(tile, work.streaming);
             caller.put(id, kept.pixels());
             caller.settle(tile, true);
+            if kept.is_new() {
+                self.counters.tiles_touched.bump();
+                self.count_decoded(1);
+                self.counters.tiles_from_ahead.bump();
+            }
             drop(kept);
             let all = caller.window().contains(&self.image.grid.rect(tile));
             if keeps || all {
                 load.shelf.remove(id);
             }
-            self.counters.tiles_touched.bump();
-            self.count_decoded(1);
-            self.counters.tiles_from_ahead.bump();
             work.decoded = true;
             return;
         }
@@ -372,6 +374,7 @@ impl Reader {
                 continue;
             };
             caller.put(job.id, kept.pixels());
+            kept.is_new();
             self.count_decoded(1);
         }
         work.decoded = true;
@@ -399,7 +402,9 @@ impl Reader {
     /// Begins the next load of a walk.
     fn advance(&self, state: &mut State, planes: &[u32], way: Way, cover: Cover) {
         // Nothing to gain where reading is all there is to do: the kernel reads ahead.
-        if self.image.spec.codec == Codec::None && self.image.source.concurrent() {
+        // Over a network nothing is fetched that nobody asked for.
+        let source = &self.image.source;
+        if source.remote() || self.image.spec.codec == Codec::None && source.concurrent() {
             return;
         }
         let room = self.limits.batch_bytes / LOADS / state.walks.len().max(1);

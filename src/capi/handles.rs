@@ -285,7 +285,7 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
         // SAFETY: GDAL checked the window and vouches for the buffer.
         let delivery = unsafe { Delivery::new(&image.reader, request, bands, image.kind) };
         let failed = image.reader.read(&delivery)?;
-        // Only the data told: old-style LZW, offsets that libtiff mends.
+        // Only now it turned out: offsets that libtiff mends.
         let left = failed.iter().find(|f| matches!(f.error, Error::Unsupported(_)));
         if let Some(TileError { error, .. }) = left {
             image.shared.leave_to_gtiff(&image.path, error);

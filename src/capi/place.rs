@@ -135,6 +135,20 @@ unsafe fn band(from: From<'_>, sample: usize, to: To, size: Size) {
         // SAFETY: the caller's promise.
         return unsafe { pixels(from, to, size) };
     }
+    // GDAL converts packed samples with other instructions than spaced ones, and NaN
+    // to integers differently with each. GTiff's are packed.
+    if from.samples > 1 && from.kind != to.kind {
+        let mut packed = Vec::with_capacity(size.width * size.height * from.unit);
+        for y in 0..size.height {
+            for pixel in from.row(y, size.width).chunks_exact(from.samples * from.unit) {
+                packed.extend_from_slice(&pixel[sample * from.unit..][..from.unit]);
+            }
+        }
+        let row = size.width * from.unit;
+        let from = From { data: &packed, row, samples: 1, ..from };
+        // SAFETY: the caller's promise.
+        return unsafe { band(from, 0, to, size) };
+    }
     let step = from.samples * from.unit;
     for y in 0..size.height {
         let row = &from.row(y, size.width)[sample * from.unit..];

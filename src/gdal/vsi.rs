@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use gdal_sys::{
     CPLGetThreadLocalConfigOption, CPLGetThreadLocalConfigOptions, CPLSetThreadLocalConfigOption,
     CPLSetThreadLocalConfigOptions, CSLDestroy, VSIFCloseL, VSIFGetNativeFileDescriptorL,
-    VSIFOpenL, VSIFReadL, VSIFReadMultiRangeL, VSIFSeekL, VSIFTellL, VSILFILE,
+    VSIFOpenL, VSIFReadL, VSIFReadMultiRangeL, VSIFSeekL, VSIFTellL, VSIHasOptimizedReadMultiRange,
+    VSILFILE,
 };
 
 use super::log::c_string;
@@ -121,6 +122,15 @@ unsafe fn plain(handle: *mut VSILFILE) -> Option<Plain> {
     // SAFETY: duplicating a number that is not a descriptor fails, no more.
     let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
     (own >= 0).then_some(Plain(own))
+}
+
+/// Whether sorted ranges follow each other with nothing but a tile's leader and
+/// trailer (as in a COG) in between.
+fn is_one_run(ranges: &[(u64, &mut [u8])]) -> bool {
+    ranges.windows(2).all(|pair| {
+        let end = pair[0].0 + pair[0].1.len() as u64;
+        (end..end + 16).contains(&pair[1].0)
+    })
 }
 
 fn failed(offset: u64, len: usize, why: impl Into<String>) -> Error {
@@ -234,12 +244,39 @@ impl VsiFile {
         })
     }
 
+    fn is_remote(&self) -> bool {
+        // SAFETY: the path is a C string.
+        unsafe { VSIHasOptimizedReadMultiRange(self.path.as_ptr()) != 0 }
+    }
+
+    /// One read for ranges that follow each other: GDAL's network file systems
+    /// cache and read ahead for these, not for many ranges at once.
+    fn read_run(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let (Some((start, _)), Some((last, tail))) = (ranges.first(), ranges.last()) else {
+            return Ok(());
+        };
+        let (start, len) = (*start, (last - start) as usize + tail.len());
+        let mut run = Vec::new();
+        run.try_reserve_exact(len)
+            .map_err(|_| Error::OutOfMemory { bytes: len as u64, place: "a run of tiles" })?;
+        run.resize(len, 0);
+        self.read_at(start, &mut run)?;
+        for (offset, buf) in ranges {
+            let at = (*offset - start) as usize;
+            buf.copy_from_slice(&run[at..at + buf.len()]);
+        }
+        Ok(())
+    }
+
     fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
         if self.plain.is_some() || ranges.len() < 2 {
             return ranges.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf));
         }
         // In file order: a compressed stream (/vsigzip/) can only go forward.
         ranges.sort_by_key(|(offset, _)| *offset);
+        if self.is_remote() && is_one_run(ranges) {
+            return self.read_run(ranges);
+        }
         let mut data: Vec<*mut c_void> =
             ranges.iter_mut().map(|(_, buf)| buf.as_mut_ptr().cast()).collect();
         let offsets: Vec<u64> = ranges.iter().map(|(offset, _)| *offset).collect();
@@ -360,6 +397,10 @@ impl ByteSource for VsiSource {
 
     fn concurrent(&self) -> bool {
         self.file.plain.is_some()
+    }
+
+    fn remote(&self) -> bool {
+        self.file.is_remote()
     }
 
     fn advise(&self, ranges: &[(u64, u64)]) {

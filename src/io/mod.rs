@@ -32,6 +32,11 @@ pub trait ByteSource: Send + Sync {
         false
     }
 
+    /// Whether every request is a round trip that somebody may have to pay for.
+    fn remote(&self) -> bool {
+        false
+    }
+
     /// Says that these ranges (offset, length) are read soon.
     fn advise(&self, _ranges: &[(u64, u64)]) {}
 

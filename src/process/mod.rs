@@ -10,6 +10,16 @@ use std::sync::OnceLock;
 
 pub mod pool;
 
+/// Gives freed memory back to the system; the allocator would keep it for this
+/// process.
+pub fn return_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: takes a number; may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// A lazily made value for each process id, never freed.
 pub struct PerProcess<T: 'static> {
     head: OnceLock<Box<Node<T>>>,

@@ -90,7 +90,8 @@ GDALRasterBand *GPUGTiffBand::GetOverview(int nOverview)
         return nullptr;
     GDALRasterBand *poFirst =
         nOverview > 0 ? m_poInner->GetOverview(0) : nullptr;
-    GDALRasterBand *poOurs = Owner()->Wrap(poOverview, poFirst, nOverview, 0);
+    GDALRasterBand *poOurs =
+        Owner()->Wrap(poOverview, poFirst, nOverview, Owner()->Bit());
     return poOurs ? poOurs : poOverview;
 }
 
@@ -107,11 +108,16 @@ GDALRasterBand *GPUGTiffBand::GetMaskBand()
     GDALDataset *poMaskDS = poMask->GetDataset();
     if (poMaskDS != nullptr && poMaskDS != Owner()->Inner())
     {
-        // GTiff shows the set bits of its own 1-bit masks as 255 if asked to, and
-        // those of several bands in another way.
-        int nBit = 0;
-        if (poMaskDS->GetRasterCount() == 1)
-            nBit = poMask->GetMaskValueRange() == GMVR_0_AND_255_ONLY ? 255 : 1;
+        // GTiff shows the set bits of its own 1-bit masks as 255 if asked to; of
+        // masks with interleaved bands it says so too, and shows 1.
+        const char *pszInterleave =
+            poMaskDS->GetMetadataItem("INTERLEAVE", "IMAGE_STRUCTURE");
+        const bool bInterleaved =
+            pszInterleave != nullptr && EQUAL(pszInterleave, "PIXEL");
+        const int nBit = !bInterleaved && poMask->GetMaskValueRange() ==
+                                              GMVR_0_AND_255_ONLY
+                             ? 255
+                             : 1;
         GDALRasterBand *poOurs = Owner()->Wrap(poMask, nullptr, -1, nBit);
         return poOurs ? poOurs : poMask;
     }

@@ -454,6 +454,17 @@ int GPUGTiffDataset::RedoByGTiff(void *pCall, const gpugtiff::Redo *psRedo)
     GDALDataset *poInner = psCall->poDS->m_poInner;
     std::vector<HeldMessage> aoHeld;
     CPLPushErrorHandlerEx(HoldMessage, &aoHeld);
+    // libtiff takes the first tile it decodes for the kind of all (old-style LZW):
+    // that must not be a damaged one.
+    if (!psCall->poDS->m_bInnerHasRead)
+    {
+        psCall->poDS->m_bInnerHasRead = true;
+        GDALRasterBlock *poBlock =
+            poInner->GetRasterBand(1)->GetLockedBlockRef(0, 0);
+        if (poBlock != nullptr)
+            poBlock->DropLock();
+        aoHeld.clear();
+    }
     CPLErr eErr;
     if (sRequest.whole_block)
     {

@@ -83,6 +83,12 @@ class GPUGTiffDataset final : public GDALProxyDataset
         return m_poInner;
     }
 
+    // For a 1-bit mask and its overviews: what a set bit is shown as.
+    int Bit() const
+    {
+        return m_nBit;
+    }
+
     // Has GTiff serve a whole request, which is counted. oRead gets the inner
     // dataset to read from.
     template <class Read> CPLErr Pass(bool bInThreads, Read oRead)
@@ -194,6 +200,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
     const gpugtiff::File *m_poFile = nullptr;
     std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree> m_poImage{};
     bool m_bImageTried = false;
+    bool m_bInnerHasRead = false;
     std::unique_ptr<GDALDataset> m_poThreaded{};
     bool m_bThreadedTried = false;
     int m_nPid;

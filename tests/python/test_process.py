@@ -161,7 +161,7 @@ def rss():
 harness.open_ours(path).ReadRaster(0, 0, 16, 16)
 ds, way, base = harness.open_ours(path, ['NUM_THREADS=2']), sys.argv[2], rss()
 if way == 'blocks':
-    for k in range(70): ds.GetRasterBand(1).ReadBlock(k % 32, k // 32)
+    for k in range(150): ds.GetRasterBand(1).ReadBlock(k % 32, k // 32)
 elif way == 'rows':
     for y in range(0, 1024, 256): ds.ReadRaster(0, y, 8192, 256)
 else: ds.ReadRaster()

@@ -206,10 +206,7 @@ fn short(tile: &TileJob, got: usize, needed: usize) -> Error {
 }
 
 fn decode_error(error: CodecError, tile: &TileJob) -> Error {
-    match error {
-        CodecError::OldStyleLzw => Error::Unsupported(error.to_string()),
-        _ => Error::corrupt(error.to_string(), tile.offset),
-    }
+    Error::corrupt(error.to_string(), tile.offset)
 }
 
 fn unpack(
