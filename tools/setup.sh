@@ -23,6 +23,11 @@ missing() {
     imports osgeo.gdal_array || echo python3-gdal
 }
 
+# What makes it faster and can be done without: ISA-L inflates imagery faster than libdeflate.
+wished() {
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libisal\.so\.2' || echo libisal2
+}
+
 install_packages() {
     have apt-get || die "missing: $*" \
         "there is no apt-get here: install them (Debian's names) with your own package manager"
@@ -58,4 +63,9 @@ if [ ${#packages[@]} -gt 0 ]; then
     install_packages "${packages[@]}"
     mapfile -t packages < <(missing)
     [ ${#packages[@]} -eq 0 ] || die "still not usable after installing: ${packages[*]}"
+fi
+mapfile -t packages < <(wished)
+if [ ${#packages[@]} -gt 0 ] && have apt-get; then
+    (install_packages "${packages[@]}") ||
+        echo "setup: without ${packages[*]}: Deflate is decoded by libdeflate alone"
 fi

@@ -11,6 +11,7 @@
 pub mod codec;
 pub mod deflate;
 pub mod interleave;
+pub mod isal;
 pub mod lzw;
 pub mod packbits;
 pub mod predictor;
