@@ -252,6 +252,18 @@ unsafe fn zero_rows(to: To, from: usize, until: usize) {
 }
 
 impl PixelSink for Delivery<'_> {
+    fn take_as_stored(&self, id: u64, bytes: usize, read: &mut dyn FnMut(&mut [u8])) -> bool {
+        let image = self.reader.image();
+        // GDAL's own block of a single band: nothing to put apart, nothing else to keep.
+        let whole = image.grid.rect(image.grid.tile(id)).height == image.grid.tile_height;
+        if !self.whole_block() || !image.blocks_are_tiles || image.spec.samples > 1 || !whole {
+            return false;
+        }
+        // SAFETY: the block holds a whole tile, which `bytes` does not exceed.
+        read(unsafe { std::slice::from_raw_parts_mut(self.request.data.cast(), bytes) });
+        true
+    }
+
     fn put(&self, id: u64, pixels: Pixels<'_>) {
         let image = self.reader.image();
         let tile = image.grid.tile(id);

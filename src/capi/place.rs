@@ -55,6 +55,7 @@ impl From<'_> {
 /// Every target must be valid for writes of `size` pixels at its spacings, and
 /// nothing else may access them meanwhile.
 pub(super) unsafe fn bands(from: From<'_>, chosen: &[usize], targets: &[To], size: Size) {
+    let (from, size) = as_one_row(from, targets, size);
     // SAFETY: the caller's promise, passed on.
     unsafe {
         if chunky(&from, chosen, targets) {
@@ -71,6 +72,18 @@ pub(super) unsafe fn bands(from: From<'_>, chosen: &[usize], targets: &[To], siz
         for (&sample, &target) in chosen.iter().zip(targets) {
             band(from, sample, target, size);
         }
+    }
+}
+
+/// Rows without gaps on both sides are one long row.
+fn as_one_row<'a>(from: From<'a>, targets: &[To], size: Size) -> (From<'a>, Size) {
+    let packed = from.row == size.width * from.samples * from.unit
+        && targets
+            .iter()
+            .all(|to| to.kind == from.kind && to.line == to.pixel * size.width as isize);
+    match packed {
+        true => (from, Size { width: size.width * size.height, height: 1 }),
+        false => (from, size),
     }
 }
 

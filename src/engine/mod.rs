@@ -153,6 +153,13 @@ pub struct Pixels<'a> {
 pub trait PixelSink: Sync {
     /// The tile with this id. Called at most once for each.
     fn put(&self, id: u64, pixels: Pixels<'_>);
+
+    /// For tiles that are stored as they are wanted: calls `read` with the memory that
+    /// `bytes` of them belong in, instead of `put`, and says so; or does nothing. After a
+    /// `read` that failed the tile counts as not delivered.
+    fn take_as_stored(&self, _id: u64, _bytes: usize, _read: &mut dyn FnMut(&mut [u8])) -> bool {
+        false
+    }
 }
 
 /// A tile that could not be decoded.

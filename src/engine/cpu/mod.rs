@@ -51,8 +51,11 @@ impl Engine for CpuEngine {
 
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
         if batch.source.concurrent() {
-            let ranges: Vec<_> = batch.tiles.iter().map(|t| (t.offset, t.len as u64)).collect();
-            batch.source.advise(&ranges);
+            // As many tiles as there are threads are read at once anyway.
+            if batch.tiles.len() > batch.threads {
+                let range = |t: &TileJob| (t.offset, t.len as u64);
+                batch.source.advise(&batch.tiles.iter().map(range).collect::<Vec<_>>());
+            }
             return Ok(Box::new(Direct { batch }));
         }
         let mut bytes = 0usize;

@@ -76,6 +76,9 @@ impl Worker {
             let run = neighbours(rest);
             let (now, later) = rest.split_at(run);
             rest = later;
+            if run == 1 && read_in_place(spec, source, &now[0], sink, failed) {
+                continue;
+            }
             let start = now[0].offset;
             let end = now[run - 1].offset + now[run - 1].len as u64;
             match read(source, start, (end - start) as usize, &mut input) {
@@ -123,8 +126,7 @@ impl Worker {
     ) -> Result<()> {
         let stored_row = spec.stored_row_bytes();
         let needed = stored_row * tile.rows;
-        let as_stored = spec.codec == Codec::None && !spec.swap;
-        if as_stored && let Sample::Whole { .. } = spec.sample {
+        if is_as_stored(spec) {
             let data = bytes.get(..needed).ok_or_else(|| short(tile, bytes.len(), needed))?;
             sink.put(tile.id, Pixels { data, rows: tile.rows, row_bytes: stored_row });
             return Ok(());
@@ -150,6 +152,33 @@ impl Worker {
         sink.put(tile.id, Pixels { data, rows: tile.rows, row_bytes: spec.row_bytes() });
         Ok(())
     }
+}
+
+/// Samples stored just as they are in memory.
+fn is_as_stored(spec: &TileSpec) -> bool {
+    spec.codec == Codec::None && !spec.swap && matches!(spec.sample, Sample::Whole { .. })
+}
+
+/// Reads a tile that needs no decoding straight to where it belongs, if the sink can.
+fn read_in_place(
+    spec: &TileSpec,
+    source: &dyn ByteSource,
+    tile: &TileJob,
+    sink: &dyn PixelSink,
+    failed: &mut Vec<TileError>,
+) -> bool {
+    let needed = spec.stored_row_bytes() * tile.rows;
+    if !is_as_stored(spec) || tile.len < needed {
+        return false;
+    }
+    let mut outcome = Ok(());
+    let taken = sink.take_as_stored(tile.id, needed, &mut |memory| {
+        outcome = source.read_at(tile.offset, memory);
+    });
+    if let Err(error) = outcome {
+        failed.push(TileError { id: tile.id, error });
+    }
+    taken
 }
 
 /// How many of the first tiles follow each other closely enough for one read.
