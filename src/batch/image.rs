@@ -11,7 +11,7 @@ use crate::engine::{Codec, Predictor, Sample, TileJob, TileSpec};
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
 use crate::tiff::header::{ByteOrder, Header};
-use crate::tiff::ifd::Ifd;
+use crate::tiff::ifd::{Ifd, Place};
 use crate::tiff::layout::Layout;
 use crate::tiff::striles::Striles;
 
@@ -77,6 +77,7 @@ impl Image {
         agree(&layout, expected)?;
         let mut spec = spec(&layout, expected)?;
         let striles = Striles::new(&header, &ifd, &layout)?;
+        arrays_inside(&ifd, source.len())?;
         let mut grid = Grid {
             width: layout.width,
             height: layout.height,
@@ -168,6 +169,21 @@ fn slice_height(spec: &TileSpec, layout: &Layout, expected: &Expected) -> Option
     }
     let rows = (SLICE_BYTES / layout.row_bytes().max(1)).clamp(1, 1 << 20) as u32;
     (layout.tile_bytes() > 2 * SLICE_BYTES).then_some(rows)
+}
+
+/// libtiff reads arrays whole, or not at all: where one leaves the file, GTiff decides,
+/// although the entries that are wanted may be there.
+fn arrays_inside(ifd: &Ifd, file_len: u64) -> Result<()> {
+    use crate::tiff::tag::{STRIP_BYTE_COUNTS, STRIP_OFFSETS, TILE_BYTE_COUNTS, TILE_OFFSETS};
+    for tag in [STRIP_OFFSETS, STRIP_BYTE_COUNTS, TILE_OFFSETS, TILE_BYTE_COUNTS] {
+        let Some(entry) = ifd.find(tag) else { continue };
+        if let Place::At(offset) = entry.place
+            && entry.byte_len().and_then(|len| len.checked_add(offset)).is_none_or(|e| e > file_len)
+        {
+            return unsupported(format!("an array of tag {tag} that leaves the file"));
+        }
+    }
+    Ok(())
 }
 
 fn old_style_lzw(image: &Image) -> Result<bool> {

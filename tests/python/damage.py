@@ -86,7 +86,8 @@ class Judge:
             skip = undefined[1] if undefined and name in undefined[0] else None
             self._band(ours["bands"].get(name), a["bands"][name], b["bands"][name], skip, "%s band %s" % (where, name))
         said = [bool(x["said"]) for x in (ours, a, b)]
-        assert said[0] == said[1] or said[1] != said[2], "%s: %d messages, GTiff %d" % (where, ours["said"], a["said"])
+        # libtiff mentions oddities that cost no pixel; ours need not, but must not complain where GTiff does not.
+        assert said[1] or not said[0] or said[1] != said[2], "%s: %d messages, GTiff none" % (where, ours["said"])
         if not undefined:
             self._whole(ours["whole"], a["whole"], b["whole"], where)
         self._texts(ours, path, where)
