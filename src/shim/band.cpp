@@ -308,9 +308,9 @@ CPLErr GPUGTiffBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                      nPixelSpace, nLineSpace, psExtraArg);
                              });
     }
-    if (GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
-                        psExtraArg) &&
-        !GPUGTiffIsInOneBlock(this, nXOff, nYOff, nXSize, nYSize))
+    if (!GPUGTiffIsInOneBlock(this, nXOff, nYOff, nXSize, nYSize) &&
+        GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
+                        psExtraArg))
     {
         CPLErr eErr = CE_None;
         if (poOwner->ReadWindow(nXOff, nYOff, nXSize, nYSize, pData, eBufType,

@@ -1,0 +1,333 @@
+// How a dataset of ours gets its pixels: requests, and what Rust may ask of GDAL
+// while it serves one.
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "band.h"
+
+bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
+                     int nBufXSize, int nBufYSize,
+                     const GDALRasterIOExtraArg *psExtraArg)
+{
+    if (nBufXSize != nXSize || nBufYSize != nYSize)
+        return false;
+    return psExtraArg == nullptr ||
+           !psExtraArg->bFloatingPointWindowValidity ||
+           (psExtraArg->dfXOff == nXOff && psExtraArg->dfYOff == nYOff &&
+            psExtraArg->dfXSize == nXSize && psExtraArg->dfYSize == nYSize);
+}
+
+bool GPUGTiffIsInOneBlock(GDALRasterBand *poBand, int nXOff, int nYOff,
+                          int nXSize, int nYSize)
+{
+    if (nXSize == 1 && nYSize == 1)
+        return true;
+    int nBlockX = 0;
+    int nBlockY = 0;
+    poBand->GetBlockSize(&nBlockX, &nBlockY);
+    return nXOff / nBlockX == (nXOff + nXSize - 1) / nBlockX &&
+           nYOff / nBlockY == (nYOff + nYSize - 1) / nBlockY;
+}
+
+bool GPUGTiffDataset::ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize,
+                                 void *pData, GDALDataType eBufType,
+                                 int nBandCount, const int *panBandMap,
+                                 GSpacing nPixelSpace, GSpacing nLineSpace,
+                                 GSpacing nBandSpace,
+                                 GDALRasterIOExtraArg *psExtraArg, CPLErr &eErr)
+{
+    gpugtiff::Request sRequest = {};
+    sRequest.x = nXOff;
+    sRequest.y = nYOff;
+    sRequest.width = nXSize;
+    sRequest.height = nYSize;
+    sRequest.bands = panBandMap;
+    sRequest.band_count = nBandCount;
+    sRequest.kind = eBufType;
+    sRequest.data = pData;
+    sRequest.pixel_space = nPixelSpace;
+    sRequest.line_space = nLineSpace;
+    sRequest.band_space = nBandSpace;
+    return ReadWindow(sRequest, psExtraArg, eErr);
+}
+
+bool GPUGTiffDataset::ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff,
+                                void *pImage, CPLErr &eErr)
+{
+    GDALRasterBand *poBand = papoBands[nBandIn - 1];
+    int nBlockX = 0;
+    int nBlockY = 0;
+    poBand->GetBlockSize(&nBlockX, &nBlockY);
+    const GDALDataType eType = poBand->GetRasterDataType();
+    gpugtiff::Request sRequest = {};
+    sRequest.x = nBlockXOff * nBlockX;
+    sRequest.y = nBlockYOff * nBlockY;
+    sRequest.width = std::min(nBlockX, nRasterXSize - sRequest.x);
+    sRequest.height = std::min(nBlockY, nRasterYSize - sRequest.y);
+    sRequest.bands = &nBandIn;
+    sRequest.band_count = 1;
+    sRequest.kind = eType;
+    sRequest.data = pImage;
+    sRequest.pixel_space = GDALGetDataTypeSizeBytes(eType);
+    sRequest.line_space = sRequest.pixel_space * nBlockX;
+    sRequest.whole_block = 1;
+    // Rows below the image are zero, as in GTiff.
+    if (sRequest.height < nBlockY)
+        memset(static_cast<GByte *>(pImage) +
+                   sRequest.line_space * sRequest.height,
+               0, sRequest.line_space * (nBlockY - sRequest.height));
+    return ReadWindow(sRequest, nullptr, eErr);
+}
+
+// What the callbacks need to know of the request they are called for.
+struct GPUGTiffDataset::Call
+{
+    GPUGTiffDataset *poDS;
+    const gpugtiff::Request *psRequest;
+    GDALRasterIOExtraArg *psExtraArg;
+};
+
+bool GPUGTiffDataset::ReadWindow(gpugtiff::Request &sRequest,
+                                 GDALRasterIOExtraArg *psExtraArg, CPLErr &eErr)
+{
+    Call sCall = {this, &sRequest, psExtraArg};
+    sRequest.cache_max = GDALGetCacheMax64();
+    sRequest.callbacks = {&sCall,       FindBlock,   MakeBlock,     ReleaseBlock,
+                          FillSample,   RedoByGTiff, ReportProgress};
+    const int nResult = g_poApi->image_read(m_poImage.get(), &sRequest);
+    if (nResult == 2)
+        m_poImage.reset();
+    eErr = nResult == 0 ? CE_None : CE_Failure;
+    return nResult != 2;
+}
+
+int GPUGTiffDataset::FindBlock(void *pCall, int nBandIn, int nColumn, int nRow,
+                               gpugtiff::Block *psBlock)
+{
+    GDALRasterBand *poBand =
+        static_cast<Call *>(pCall)->poDS->GetRasterBand(nBandIn);
+    GDALRasterBlock *poBlock = poBand->TryGetLockedBlockRef(nColumn, nRow);
+    if (poBlock == nullptr)
+        return 0;
+    *psBlock = {poBlock, poBlock->GetDataRef()};
+    return 1;
+}
+
+int GPUGTiffDataset::MakeBlock(void *pCall, int nBandIn, int nColumn, int nRow,
+                               gpugtiff::Block *psBlock)
+{
+    GDALRasterBand *poBand =
+        static_cast<Call *>(pCall)->poDS->GetRasterBand(nBandIn);
+    GDALRasterBlock *poBlock = poBand->GetLockedBlockRef(nColumn, nRow, TRUE);
+    if (poBlock == nullptr)
+        return 0;
+    *psBlock = {poBlock, poBlock->GetDataRef()};
+    return 1;
+}
+
+void GPUGTiffDataset::ReleaseBlock(void *, const gpugtiff::Block *psBlock,
+                                   int bKeep)
+{
+    auto poBlock = static_cast<GDALRasterBlock *>(psBlock->handle);
+    GDALRasterBand *poBand = poBlock->GetBand();
+    const int nColumn = poBlock->GetXOff();
+    const int nRow = poBlock->GetYOff();
+    poBlock->DropLock();
+    if (!bKeep)
+        poBand->FlushBlock(nColumn, nRow, FALSE);
+}
+
+// The sample that stands for missing data, as GTiff's NullBlock() has it.
+void GPUGTiffDataset::FillSample(void *pCall, int nBandIn, void *pSample)
+{
+    GDALRasterBand *poBand =
+        static_cast<Call *>(pCall)->poDS->m_poInner->GetRasterBand(nBandIn);
+    const GDALDataType eType = poBand->GetRasterDataType();
+    int bSet = FALSE;
+    if (eType == GDT_Int64)
+    {
+        const int64_t nValue = poBand->GetNoDataValueAsInt64(&bSet);
+        if (bSet)
+            memcpy(pSample, &nValue, sizeof(nValue));
+        return;
+    }
+    if (eType == GDT_UInt64)
+    {
+        const uint64_t nValue = poBand->GetNoDataValueAsUInt64(&bSet);
+        if (bSet)
+            memcpy(pSample, &nValue, sizeof(nValue));
+        return;
+    }
+    double dfValue = poBand->GetNoDataValue(&bSet);
+    if (!bSet)
+        return;
+    // Signed bytes shown as GDT_Byte: -1 is 255 there.
+    if (eType == GDT_Byte && dfValue < 0 && dfValue >= -128 &&
+        static_cast<int>(dfValue) == dfValue)
+    {
+        const char *pszPixelType =
+            poBand->GetMetadataItem("PIXELTYPE", "IMAGE_STRUCTURE");
+        if (pszPixelType != nullptr && EQUAL(pszPixelType, "SIGNEDBYTE"))
+            dfValue += 256;
+    }
+    GDALCopyWords64(&dfValue, GDT_Float64, 0, pSample, eType, 0, 1);
+}
+
+// Messages held back until it is known what becomes of a tile.
+struct HeldMessage
+{
+    CPLErr eClass;
+    CPLErrorNum nNumber;
+    std::string osText;
+};
+
+static void CPL_STDCALL HoldMessage(CPLErr eClass, CPLErrorNum nNumber,
+                                    const char *pszText)
+{
+    auto paoHeld =
+        static_cast<std::vector<HeldMessage> *>(CPLGetErrorHandlerUserData());
+    paoHeld->push_back({eClass, nNumber, pszText});
+}
+
+int GPUGTiffDataset::RedoByGTiff(void *pCall, const gpugtiff::Redo *psRedo)
+{
+    const Call *psCall = static_cast<Call *>(pCall);
+    const gpugtiff::Request &sRequest = *psCall->psRequest;
+    GDALDataset *poInner = psCall->poDS->m_poInner;
+    std::vector<HeldMessage> aoHeld;
+    CPLPushErrorHandlerEx(HoldMessage, &aoHeld);
+    // libtiff takes the first tile it decodes for the kind of all (old-style LZW):
+    // that must not be a damaged one.
+    if (!psCall->poDS->m_bInnerHasRead)
+    {
+        psCall->poDS->m_bInnerHasRead = true;
+        GDALRasterBlock *poBlock =
+            poInner->GetRasterBand(1)->GetLockedBlockRef(0, 0);
+        if (poBlock != nullptr)
+            poBlock->DropLock();
+        aoHeld.clear();
+    }
+    CPLErr eErr;
+    if (sRequest.whole_block)
+    {
+        GDALRasterBand *poBand = poInner->GetRasterBand(psRedo->bands[0]);
+        int nBlockX = 0;
+        int nBlockY = 0;
+        poBand->GetBlockSize(&nBlockX, &nBlockY);
+        eErr = poBand->ReadBlock(sRequest.x / nBlockX, sRequest.y / nBlockY,
+                                 sRequest.data);
+    }
+    else
+    {
+        eErr = poInner->RasterIO(
+            GF_Read, psRedo->x, psRedo->y, psRedo->width, psRedo->height,
+            psRedo->data, psRedo->width, psRedo->height,
+            static_cast<GDALDataType>(sRequest.kind), psRedo->band_count,
+            const_cast<int *>(psRedo->bands), sRequest.pixel_space,
+            sRequest.line_space, sRequest.band_space, nullptr);
+    }
+    CPLPopErrorHandler();
+    // Where GTiff fails, its first reason goes into our message; where it reads
+    // on, the user hears what GTiff has to say.
+    if (eErr != CE_None)
+    {
+        snprintf(psRedo->message, psRedo->message_size, "%s",
+                 aoHeld.empty() ? "" : aoHeld.front().osText.c_str());
+        return 1;
+    }
+    for (const HeldMessage &sMessage : aoHeld)
+        CPLError(sMessage.eClass, sMessage.nNumber, "%s",
+                 sMessage.osText.c_str());
+    return 0;
+}
+
+int GPUGTiffDataset::ReportProgress(void *pCall, double dfDone)
+{
+    const GDALRasterIOExtraArg *psExtraArg =
+        static_cast<Call *>(pCall)->psExtraArg;
+    if (psExtraArg == nullptr || psExtraArg->pfnProgress == nullptr)
+        return 1;
+    return psExtraArg->pfnProgress(dfDone, "", psExtraArg->pProgressData);
+}
+
+CPLErr GPUGTiffDataset::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
+                                  int nXSize, int nYSize, void *pData,
+                                  int nBufXSize, int nBufYSize,
+                                  GDALDataType eBufType, int nBandCount,
+                                  BandMap panBandMap, GSpacing nPixelSpace,
+                                  GSpacing nLineSpace, GSpacing nBandSpace,
+                                  GDALRasterIOExtraArg *psExtraArg)
+{
+    if (eRWFlag != GF_Read || !DecodesHere())
+    {
+        const bool bInThreads =
+            InThreads(eRWFlag, nXOff, nYOff, nXSize, nYSize, nBufXSize,
+                      nBufYSize, nBandCount, panBandMap, psExtraArg);
+        return Pass(bInThreads,
+                    [=](GDALDataset *poInner)
+                    {
+                        return poInner->RasterIO(
+                            eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
+                            nBufXSize, nBufYSize, eBufType, nBandCount,
+                            panBandMap, nPixelSpace, nLineSpace, nBandSpace,
+                            psExtraArg);
+                    });
+    }
+    // As GTiff: overviews first, for all bands at once.
+    if (nBufXSize < nXSize && nBufYSize < nYSize)
+    {
+        int bTried = FALSE;
+        const CPLErr eErr = TryOverviewRasterIO(
+            eRWFlag, nXOff, nYOff, nXSize, nYSize, pData, nBufXSize, nBufYSize,
+            eBufType, nBandCount, panBandMap, nPixelSpace, nLineSpace,
+            nBandSpace, psExtraArg, &bTried);
+        if (bTried)
+            return eErr;
+    }
+    if (GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
+                        psExtraArg) &&
+        !GPUGTiffIsInOneBlock(papoBands[0], nXOff, nYOff, nXSize, nYSize))
+    {
+        CPLErr eErr = CE_None;
+        if (ReadWindow(nXOff, nYOff, nXSize, nYSize, pData, eBufType,
+                       nBandCount, panBandMap, nPixelSpace, nLineSpace,
+                       nBandSpace, psExtraArg, eErr))
+            return eErr;
+        return IRasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
+                         nBufXSize, nBufYSize, eBufType, nBandCount, panBandMap,
+                         nPixelSpace, nLineSpace, nBandSpace, psExtraArg);
+    }
+    return GDALDataset::IRasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
+                                  nBufXSize, nBufYSize, eBufType, nBandCount,
+                                  panBandMap, nPixelSpace, nLineSpace,
+                                  nBandSpace, psExtraArg);
+}
+
+#if GPUGTIFF_GDAL(3, 10)
+CPLErr GPUGTiffDataset::BlockBasedRasterIO(
+    GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize, int nYSize,
+    void *pData, int nBufXSize, int nBufYSize, GDALDataType eBufType,
+    int nBandCount, const int *panBandMap, GSpacing nPixelSpace,
+    GSpacing nLineSpace, GSpacing nBandSpace, GDALRasterIOExtraArg *psExtraArg)
+{
+    return GDALDataset::BlockBasedRasterIO(
+        eRWFlag, nXOff, nYOff, nXSize, nYSize, pData, nBufXSize, nBufYSize,
+        eBufType, nBandCount, panBandMap, nPixelSpace, nLineSpace, nBandSpace,
+        psExtraArg);
+}
+#endif
+
+CPLErr GPUGTiffDataset::AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
+                                   int nBufXSize, int nBufYSize,
+                                   GDALDataType eDT, int nBandCount,
+                                   int *panBandList, AdviseOptions papszOptions)
+{
+    if (DecodesHere())
+        return CE_None;
+    return GDALProxyDataset::AdviseRead(nXOff, nYOff, nXSize, nYSize, nBufXSize,
+                                        nBufYSize, eDT, nBandCount, panBandList,
+                                        papszOptions);
+}
