@@ -7,7 +7,7 @@
 #
 # A suite is a file below that directory, such as gcore/tiff_read.py (default: all those
 # that lean on GTiff). autotest must be of the installed GDAL's version:
-#   git clone --depth 1 -b v$(gdal-config --version) https://github.com/OSGeo/gdal
+#   OSGeo/gdal at the tag v$(gdal-config --version)
 #
 # PYTHON needs GDAL's bindings and pytest (default: .venv, which `make setup-test` makes).
 # GDAL_DRIVER_PATH says where the plugin is (default: where `make plugin` puts it). A run
