@@ -16,7 +16,9 @@ fn main() {
             None => build.flag(flag),
         };
     }
-    build.files(["driver.cpp", "dataset.cpp", "pixels.cpp", "band.cpp"].map(|f| format!("src/shim/{f}")));
+    build.files(
+        ["driver.cpp", "dataset.cpp", "pixels.cpp", "band.cpp"].map(|f| format!("src/shim/{f}")),
+    );
     build.compile("gpugtiff_shim");
 }
 
