@@ -48,7 +48,7 @@ install_packages() {
 
 # Asked of rustc, not of cargo: an old cargo can't even parse our Cargo.toml.
 check_rust() {
-    local wanted found hint="the current stable Rust: https://rustup.rs, or 'rustup update stable'"
+    local wanted found hint="install the current stable Rust with rustup, or 'rustup update stable'"
     wanted=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml)
     { have rustc && have cargo; } ||
         die "no Rust compiler found: rustc $wanted or newer is needed" "$hint"
