@@ -16,9 +16,8 @@ fn main() {
             None => build.flag(flag),
         };
     }
-    build.files(
-        ["driver.cpp", "dataset.cpp", "pixels.cpp", "band.cpp"].map(|f| format!("src/shim/{f}")),
-    );
+    let rooms = ["driver", "dataset", "pixels", "band", "create", "hollow", "output"];
+    build.files(rooms.map(|room| format!("src/shim/{room}.cpp")));
     build.compile("gpugtiff_shim");
 }
 

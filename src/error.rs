@@ -32,6 +32,25 @@ pub enum Error {
         /// Why.
         source: Cause,
     },
+    /// Writing failed or was not complete.
+    #[error("cannot write {len} bytes at offset {offset}: {source}")]
+    Write {
+        /// First byte to be written.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// Why.
+        source: Cause,
+    },
+    /// More bytes than a classic TIFF can point to, and BigTIFF was ruled out.
+    #[error("BIGTIFF=NO, and the file would grow beyond 4 GiB")]
+    TooLarge,
+    /// More tiles than the arrays of a TIFF are read with.
+    #[error(
+        "File too large regarding tile size. This would result in a file with tile arrays larger \
+         than 2GB ({0} tiles)"
+    )]
+    TooManyTiles(u64),
     /// An allocation was refused.
     #[error("cannot allocate {bytes} bytes for {place}")]
     OutOfMemory {

@@ -2,6 +2,8 @@
 //! against, the parser and the documentation come.
 #![forbid(unsafe_code)]
 
+pub mod create;
+
 use std::fmt::Write;
 
 use crate::engine::select::Wish;
@@ -18,8 +20,19 @@ enum Kind {
     Threads,
 }
 
+/// Where an option is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// When a file is opened.
+    Open,
+    /// When one is created.
+    Create,
+}
+
 struct Spec {
     name: &'static str,
+    /// Of no use when a file is opened.
+    creation_only: bool,
     kind: Kind,
     default: &'static str,
     help: &'static str,
@@ -29,12 +42,14 @@ struct Spec {
 const TABLE: &[Spec] = &[
     Spec {
         name: "ENGINE",
+        creation_only: false,
         kind: Kind::Choice(&["AUTO", "CPU", "CUDA"]),
         default: "AUTO",
-        help: "What decodes tiles. CUDA is an error that says why where it cannot be had",
+        help: "What decodes and encodes tiles. CUDA is an error that says why where it cannot be had",
     },
     Spec {
         name: "NUM_THREADS",
+        creation_only: false,
         kind: Kind::Threads,
         default: "ALL_CPUS",
         help: "Number of worker threads for compression/decompression. \
@@ -42,9 +57,24 @@ const TABLE: &[Spec] = &[
     },
     Spec {
         name: "BATCH_MB",
+        creation_only: false,
         kind: Kind::Number(1, 65536),
         default: "64",
         help: "Megabytes of pixels in one batch: bounds the memory used",
+    },
+    Spec {
+        name: "COPY_TILES",
+        creation_only: true,
+        kind: Kind::Choice(&["AUTO", "NO"]),
+        default: "AUTO",
+        help: "Copy tiles of a TIFF as they are where source and target agree",
+    },
+    Spec {
+        name: "LEVEL",
+        creation_only: true,
+        kind: Kind::Number(1, 22),
+        default: "",
+        help: "ZLEVEL or ZSTD_LEVEL, whichever COMPRESS calls for",
     },
 ];
 
@@ -66,7 +96,7 @@ impl OpenOptions {
         config: impl Fn(&str) -> Option<String>,
     ) -> Result<OpenOptions> {
         let mut values = Vec::with_capacity(TABLE.len());
-        for spec in TABLE {
+        for spec in table(Scope::Open) {
             let (name, value) = match given(spec.name) {
                 Some(value) => (spec.name.to_string(), Some(value)),
                 None => {
@@ -136,24 +166,28 @@ fn all_cpus() -> usize {
 }
 
 /// The names in the table.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    TABLE.iter().map(|spec| spec.name)
+pub fn names(scope: Scope) -> impl Iterator<Item = &'static str> {
+    table(scope).map(|spec| spec.name)
+}
+
+fn table(scope: Scope) -> impl Iterator<Item = &'static Spec> {
+    TABLE.iter().filter(move |spec| scope == Scope::Create || !spec.creation_only)
 }
 
 /// The options as GDAL's XML, without the list element around them.
-pub fn xml() -> String {
+pub fn xml(scope: Scope) -> String {
     let mut xml = String::new();
-    for spec in TABLE {
+    for spec in table(scope) {
         let kind = match spec.kind {
             Kind::Choice(_) => "string-select",
             Kind::Number(..) => "int",
             Kind::Threads => "string",
         };
-        let _ = write!(
-            xml,
-            "  <Option name='{}' type='{kind}' description='{}' default='{}'",
-            spec.name, spec.help, spec.default
-        );
+        let _ =
+            write!(xml, "  <Option name='{}' type='{kind}' description='{}'", spec.name, spec.help);
+        if !spec.default.is_empty() {
+            let _ = write!(xml, " default='{}'", spec.default);
+        }
         match spec.kind {
             Kind::Choice(words) => {
                 xml.push('>');
@@ -216,8 +250,12 @@ mod tests {
 
     #[test]
     fn every_option_is_in_the_xml() {
-        let xml = xml();
-        names().for_each(|name| assert!(xml.contains(&format!("name='{name}'")), "{name}"));
-        assert!(!xml.contains('&'), "{xml}");
+        for scope in [Scope::Open, Scope::Create] {
+            let xml = xml(scope);
+            names(scope).for_each(|name| {
+                assert!(xml.contains(&format!("name='{name}'")), "{name}");
+            });
+            assert!(!xml.contains('&'), "{xml}");
+        }
     }
 }

@@ -40,6 +40,16 @@ counters! {
     bytes_read => "BYTES_READ",
     /// Pixel bytes decoded.
     bytes_decoded => "BYTES_DECODED",
+    /// Tiles that the engine encoded.
+    tiles_encoded => "TILES_ENCODED",
+    /// Tiles copied from the source as they were.
+    tiles_copied => "TILES_COPIED",
+    /// Bytes of tiles written.
+    bytes_written => "BYTES_WRITTEN",
+    /// Bytes that went to the scratch file.
+    bytes_spilled => "BYTES_SPILLED",
+    /// Files that GTiff wrote.
+    written_by_gtiff => "WRITTEN_BY_GTIFF",
 }
 
 /// A number that only grows.

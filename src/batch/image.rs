@@ -19,10 +19,10 @@ use crate::tiff::striles::Striles;
 const SLICE_BYTES: u64 = 256 << 10;
 
 /// The codecs address less than this.
-const LARGEST_TILE: u64 = (1 << 30) - 1;
+pub(super) const LARGEST_TILE: u64 = (1 << 30) - 1;
 
 /// What GDAL says of the directory; the file must agree.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Expected {
     /// Raster width.
     pub width: u32,
@@ -54,6 +54,8 @@ pub struct Image {
     pub grid: Grid,
     /// Where their bytes are.
     pub source: Arc<dyn ByteSource>,
+    /// Tiles rather than strips.
+    pub tiled: bool,
     /// GDAL's blocks are our tiles, so that GDAL's block cache can keep them.
     pub blocks_are_tiles: bool,
     striles: Striles,
@@ -110,11 +112,18 @@ impl Image {
             }
         }
         let spec = Arc::new(spec);
-        let image = Image { ifd_offset, spec, grid, source, blocks_are_tiles, striles, sliced };
+        let tiled = layout.tiled;
+        let image =
+            Image { ifd_offset, spec, grid, source, tiled, blocks_are_tiles, striles, sliced };
         if old_style_lzw(&image)? {
             return unsupported("old-style LZW");
         }
         Ok(image)
+    }
+
+    /// Whether its tiles are slices of one strip of the file.
+    pub fn is_sliced(&self) -> bool {
+        self.sliced.is_some()
     }
 
     /// Rows that must be in a tile for GTiff to take it: those of the image, and in
@@ -215,7 +224,7 @@ fn agree(layout: &Layout, expected: &Expected) -> Result<()> {
     Ok(())
 }
 
-fn spec(layout: &Layout, expected: &Expected) -> Result<TileSpec> {
+pub(super) fn spec(layout: &Layout, expected: &Expected) -> Result<TileSpec> {
     if layout.fill_order != 1 {
         return unsupported("FillOrder 2");
     }

@@ -4,6 +4,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::handles::{File, Image};
+use super::output::Output;
 
 /// A block of GDAL's cache, locked.
 #[repr(C)]
@@ -124,11 +125,83 @@ pub struct ImageFacts {
 /// Takes a name and a value.
 pub type Emit = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 
+/// What is asked of a file to be written.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Creation {
+    /// NAME=VALUE, NULL-terminated.
+    pub options: *const *const c_char,
+    /// GTiff's list of creation options.
+    pub gtiff_xml: *const c_char,
+    /// Columns.
+    pub width: c_int,
+    /// Rows.
+    pub height: c_int,
+    /// Bytes of a sample.
+    pub sample_bytes: c_int,
+    /// Samples are floating-point numbers.
+    pub floats: c_int,
+    /// In GTiff's place.
+    pub as_gtiff: c_int,
+    /// The target can only be written from front to back.
+    pub stream: c_int,
+    /// Receives the rows of a hollow file that has a block row, if not two.
+    pub hollow_rows: *mut c_int,
+}
+
+/// A file to be written.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Where it shall be.
+    pub path: *const c_char,
+    /// Where GTiff made the same without pixels, a block row high.
+    pub hollow: *const c_char,
+    /// The user's options.
+    pub options: *const *const c_char,
+    /// What became of them for GTiff.
+    pub gtiff_options: *const *const c_char,
+    /// Rows.
+    pub height: c_int,
+    /// GDAL type of samples.
+    pub kind: c_int,
+    /// Bytes of that type.
+    pub sample_bytes: c_int,
+}
+
+/// Pixels to be filled in while an image is copied.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Swath {
+    /// Left column.
+    pub x: c_int,
+    /// Top row.
+    pub y: c_int,
+    /// Columns.
+    pub width: c_int,
+    /// Rows.
+    pub height: c_int,
+    /// First band, from 1.
+    pub first_band: c_int,
+    /// How many.
+    pub band_count: c_int,
+    /// Where the first sample goes.
+    pub data: *mut c_void,
+    /// Bytes from a pixel to the next.
+    pub pixel_space: i64,
+    /// Bytes from a line to the next.
+    pub line_space: i64,
+    /// Bytes from a band to the next.
+    pub band_space: i64,
+    /// Share of the image that is done with this.
+    pub done: f64,
+}
+
 /// What the shim may call.
 #[repr(C)]
 pub struct Api {
-    /// Options as XML, without the list around them; static.
-    pub options_xml: extern "C" fn() -> *const c_char,
+    /// Options as XML, without the list around them; static. 0: for opening, 1: for creating.
+    pub options_xml: extern "C" fn(c_int) -> *const c_char,
     /// Whether a plain open should be taken.
     pub gpu_looks_usable: extern "C" fn() -> c_int,
     /// A file with its options and, if it is open already, its VSI handle, which is not
@@ -143,7 +216,7 @@ pub struct Api {
     pub file_threads: unsafe extern "C" fn(*const File) -> c_int,
     /// Counters and facts for the metadata domain.
     pub file_describe: unsafe extern "C" fn(*const File, *mut c_void, Emit),
-    /// Counts what is passed to GTiff: 0 a request, 1 a block.
+    /// Counts what is passed to GTiff: 0 a request, 1 a block, 2 a file to be written.
     pub file_count_gtiff: unsafe extern "C" fn(*const File, c_int),
     /// An image that our engines decode, or NULL without an error.
     pub image_open: unsafe extern "C" fn(*const File, *const ImageFacts) -> *mut Image,
@@ -152,4 +225,43 @@ pub struct Api {
     /// Reads; 0 on success, 1 after an error was raised, 2 if GTiff must be asked
     /// for everything after all.
     pub image_read: unsafe extern "C" fn(*const Image, *const Request) -> c_int,
+    /// Checks creation options and emits those for GTiff; 0 after an error was raised, 1 if
+    /// the file may be ours, 2 if GTiff shall write it.
+    pub creation_prepare: unsafe extern "C" fn(*const Creation, *mut c_void, Emit) -> c_int,
+    /// Makes the target; NULL after an error was raised or, with the flag set, if GTiff shall
+    /// write the file.
+    pub output_create: unsafe extern "C" fn(*const File, *const Target, *mut c_int) -> *mut Output,
+    /// Adds the mask that the hollow file has now; its image number, or -1.
+    pub output_add_mask: unsafe extern "C" fn(*mut Output, *const c_char, c_int) -> c_int,
+    /// Says what stands where nothing was written: one sample.
+    pub output_set_fill: unsafe extern "C" fn(*mut Output, *const c_void),
+    /// Writes a window; 0 on success.
+    pub output_write: unsafe extern "C" fn(*mut Output, c_int, *const Request) -> c_int,
+    /// Reads a block back: image, band from 1, column, row; 0 on success.
+    pub output_read:
+        unsafe extern "C" fn(*mut Output, c_int, c_int, c_int, c_int, *mut c_void) -> c_int,
+    /// How many pixels of a window (x, y, width, height) of a band were written; -1 after an
+    /// error was raised.
+    pub output_written: unsafe extern "C" fn(*mut Output, c_int, c_int, *const c_int) -> i64,
+    /// Begins to copy an image: rows of the source's blocks, and whether it gives all bands
+    /// at once more cheaply.
+    pub output_copy: unsafe extern "C" fn(*mut Output, c_int, c_int, c_int),
+    /// What is to be filled in next: 1, 0 when all is done, -1 after an error was raised.
+    pub output_swath: unsafe extern "C" fn(*mut Output, *mut Swath) -> c_int,
+    /// It was filled in; 0 on success.
+    pub output_take: unsafe extern "C" fn(*mut Output) -> c_int,
+    /// Copies the tiles of an image as they are: 1 done, 0 source and target do not agree,
+    /// -1 after an error was raised. The callback is told the share that is done.
+    pub output_copy_tiles: unsafe extern "C" fn(
+        *mut Output,
+        *const Image,
+        *mut c_void,
+        unsafe extern "C" fn(*mut c_void, f64) -> c_int,
+    ) -> c_int,
+    /// Makes what was written readable; tags come from the hollow file. 0 on success.
+    pub output_flush: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
+    /// Finishes the file and closes it; 0 on success.
+    pub output_finish: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
+    /// Frees it; with the flag set the file is removed.
+    pub output_free: unsafe extern "C" fn(*mut Output, c_int),
 }

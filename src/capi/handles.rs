@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::bridge::{Api, Emit, ImageFacts, Redo, Request};
 use super::delivery::Delivery;
 use super::guard::{Located, guard};
+use super::output;
 use crate::batch::budget;
 use crate::batch::counters::Counters;
 use crate::batch::image::{Expected, Image as Tiles};
@@ -18,28 +19,28 @@ use crate::error::{Error, Result};
 use crate::gdal::log;
 use crate::gdal::vsi::{VsiFile, VsiSource};
 use crate::io::ByteSource;
-use crate::options::{self, OpenOptions};
+use crate::options::{self, OpenOptions, Scope};
 
 /// A file and what all its images share.
 pub struct File {
     path: String,
     source: Result<Arc<dyn ByteSource>>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// What a dataset's files share.
-struct Shared {
-    options: OpenOptions,
-    choice: Choice,
-    counters: Arc<Counters>,
+pub(super) struct Shared {
+    pub(super) options: OpenOptions,
+    pub(super) choice: Choice,
+    pub(super) counters: Arc<Counters>,
     /// Why requests go to GTiff, the first reason there was.
     gtiff_reason: Mutex<Option<String>>,
 }
 
 impl Shared {
     /// Remembers why an image is not read by us.
-    fn leave_to_gtiff(&self, path: &str, error: &Error) {
-        log::debug(&format!("{path}: read by GTiff: {error}"));
+    pub(super) fn leave_to_gtiff(&self, path: &str, what: &str, error: &Error) {
+        log::debug(&format!("{path}: {what} by GTiff: {error}"));
         let mut reason = self.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner);
         reason.get_or_insert_with(|| error.to_string());
     }
@@ -51,7 +52,7 @@ pub struct Image {
     ifd_offset: u64,
     kind: u32,
     shared: Arc<Shared>,
-    reader: Reader,
+    pub(super) reader: Reader,
 }
 
 /// The table that the shim gets.
@@ -67,6 +68,20 @@ pub(super) static API: Api = Api {
     image_open,
     image_free,
     image_read,
+    creation_prepare: output::creation_prepare,
+    output_create: output::output_create,
+    output_add_mask: output::output_add_mask,
+    output_set_fill: output::output_set_fill,
+    output_write: output::output_write,
+    output_read: output::output_read,
+    output_written: output::output_written,
+    output_copy: output::output_copy,
+    output_swath: output::output_swath,
+    output_take: output::output_take,
+    output_copy_tiles: output::output_copy_tiles,
+    output_flush: output::output_flush,
+    output_finish: output::output_finish,
+    output_free: output::output_free,
 };
 
 unsafe extern "C" {
@@ -81,9 +96,11 @@ pub(super) extern "C" fn GDALRegister_GPUGTiff() {
     unsafe { gpugtiff_shim_register(&API) };
 }
 
-extern "C" fn options_xml() -> *const c_char {
-    static XML: OnceLock<CString> = OnceLock::new();
-    XML.get_or_init(|| CString::new(options::xml()).unwrap_or_default()).as_ptr()
+extern "C" fn options_xml(creating: c_int) -> *const c_char {
+    static XML: [OnceLock<CString>; 2] = [OnceLock::new(), OnceLock::new()];
+    let scope = if creating == 0 { Scope::Open } else { Scope::Create };
+    let make = || CString::new(options::xml(scope)).unwrap_or_default();
+    XML[usize::from(creating != 0)].get_or_init(make).as_ptr()
 }
 
 /// A look at the driver's device files; nothing is initialised.
@@ -94,7 +111,7 @@ extern "C" fn gpu_looks_usable() -> c_int {
 
 /// # Safety
 /// `text` must be NULL or a C string.
-unsafe fn text(text: *const c_char) -> String {
+pub(super) unsafe fn text(text: *const c_char) -> String {
     match text.is_null() {
         true => String::new(),
         // SAFETY: the caller's promise.
@@ -102,13 +119,14 @@ unsafe fn text(text: *const c_char) -> String {
     }
 }
 
-/// Looks up NAME=VALUE in a NULL-terminated list.
+/// The NAME=VALUE pairs of a NULL-terminated list.
 ///
 /// # Safety
 /// `list` must be NULL or such a list.
-unsafe fn lookup(list: *const *const c_char, name: &str) -> Option<String> {
+pub(super) unsafe fn pairs(list: *const *const c_char) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
     if list.is_null() {
-        return None;
+        return pairs;
     }
     for i in 0.. {
         // SAFETY: entries up to the NULL are C strings.
@@ -118,13 +136,11 @@ unsafe fn lookup(list: *const *const c_char, name: &str) -> Option<String> {
         }
         // SAFETY: as above.
         let entry = unsafe { text(entry) };
-        if let Some((key, value)) = entry.split_once(['=', ':'])
-            && key.trim().eq_ignore_ascii_case(name)
-        {
-            return Some(value.to_string());
+        if let Some((name, value)) = entry.split_once(['=', ':']) {
+            pairs.push((name.trim().to_string(), value.to_string()));
         }
     }
-    None
+    pairs
 }
 
 /// # Safety
@@ -141,9 +157,11 @@ unsafe extern "C" fn file_open(
 ) -> *mut File {
     guard(std::ptr::null_mut(), || {
         // SAFETY: the shim passes a C string and a list.
-        let path = unsafe { text(path) };
-        // SAFETY: as above.
-        let given = |name: &str| unsafe { lookup(list, name) };
+        let (path, pairs) = unsafe { (text(path), pairs(list)) };
+        let given = |name: &str| {
+            let pair = pairs.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+            pair.map(|(_, value)| value.clone())
+        };
         let options = OpenOptions::parse(given, log::config)?;
         let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
         let choice = select(options.engine, broken)?;
@@ -213,6 +231,7 @@ unsafe extern "C" fn file_count_gtiff(file: *const File, what: c_int) {
     let counters = &unsafe { &*file }.shared.counters;
     match what {
         0 => counters.requests_gtiff.bump(),
+        2 => counters.written_by_gtiff.bump(),
         _ => counters.blocks_gtiff.bump(),
     }
 }
@@ -241,7 +260,7 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
             }
             Err(error) => {
                 // Not an error: GTiff reads it, and says what is wrong if it can't.
-                file.shared.leave_to_gtiff(&file.path, &error);
+                file.shared.leave_to_gtiff(&file.path, "read", &error);
                 Ok(std::ptr::null_mut())
             }
         }
@@ -288,7 +307,7 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
         // Only now it turned out: offsets that libtiff mends.
         let left = failed.iter().find(|f| matches!(f.error, Error::Unsupported(_)));
         if let Some(TileError { error, .. }) = left {
-            image.shared.leave_to_gtiff(&image.path, error);
+            image.shared.leave_to_gtiff(&image.path, "read", error);
             return Ok(2);
         }
         for tile in &failed {

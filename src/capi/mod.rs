@@ -8,4 +8,6 @@ pub mod bridge;
 mod delivery;
 mod guard;
 mod handles;
+mod offer;
+pub mod output;
 mod place;

@@ -1,4 +1,4 @@
-//! The contract between the batching layer and whatever decodes tiles.
+//! The contract between the batching layer and whatever decodes and encodes tiles.
 //!
 //! A [`Batch`] names tiles of one kind and where their bytes are. An engine
 //! first *stages* it (asks for the bytes, all of them before it waits for the
@@ -6,10 +6,17 @@
 //! overlaps decoding of this one. Staging memory belongs to the engine, since
 //! only it knows what memory it can decode from (a worker's cache, pinned memory).
 //!
+//! The other way, a [`PixelBatch`] names tiles to be *encoded*: the engine fetches
+//! each tile's pixels from a [`PixelSource`] into memory of its own and comes back
+//! with all of them [`Packed`] in one buffer.
+//!
 //! Invariants: a sink gets whole tiles or nothing of them, each at most once; a
-//! tile that was not delivered has an error in the result; no engine knows what
-//! a pixel is for. Absent from here: GDAL, files, and the names of engines.
+//! tile that was not delivered has an error in the result; a source is asked for
+//! each tile once, and a batch is packed whole or not at all; packed bytes depend
+//! on the tile's pixels, the spec and the level, and on nothing else; no engine
+//! knows what a pixel is for. Absent from here: GDAL, files, and the names of engines.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -178,7 +185,46 @@ pub trait Staged: Send {
     fn decode(self: Box<Self>, sink: &dyn PixelSink) -> Vec<TileError>;
 }
 
-/// Something that decodes batches.
+/// A tile to be encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PixelJob {
+    /// What the source and the caller know the tile by.
+    pub id: u64,
+    /// Rows to be stored: all of the spec's, or fewer in a bottom strip.
+    pub rows: usize,
+}
+
+/// Tiles of one kind, to be encoded together.
+#[derive(Debug, Clone)]
+pub struct PixelBatch {
+    /// What they have in common.
+    pub spec: Arc<TileSpec>,
+    /// How hard to try: libdeflate's 1 to 12 for Deflate, 1 to 22 for ZSTD.
+    pub level: i32,
+    /// The tiles.
+    pub tiles: Vec<PixelJob>,
+    /// How many threads may work on it.
+    pub threads: usize,
+}
+
+/// Gives the pixels of tiles, to any thread.
+pub trait PixelSource: Sync {
+    /// Writes all of `tile`: the job's rows of interleaved samples in native byte order,
+    /// padding included. Returns false if the tile shall be left out of the file.
+    fn get(&self, id: u64, tile: &mut [u8]) -> bool;
+}
+
+/// Encoded tiles: pieces of one buffer, in the order of the batch. Kept from batch to
+/// batch, so that its memory is allocated once.
+#[derive(Debug, Clone, Default)]
+pub struct Packed {
+    /// The buffer.
+    pub bytes: Vec<u8>,
+    /// Where each tile of the batch is in it; empty for a tile that was left out.
+    pub tiles: Vec<Range<usize>>,
+}
+
+/// Something that decodes and encodes batches.
 pub trait Engine: Send + Sync {
     /// The name users see.
     fn name(&self) -> &'static str;
@@ -189,4 +235,12 @@ pub trait Engine: Send + Sync {
     /// Asks for the batch's bytes. Where the source is cheap to read from several
     /// threads this only announces them; else it reads them in one request.
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>>;
+
+    /// Encodes the batch into `packed`, whatever that held before.
+    fn encode(
+        &self,
+        batch: &PixelBatch,
+        source: &dyn PixelSource,
+        packed: &mut Packed,
+    ) -> Result<()>;
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::cpu::CpuEngine;
-use super::{Batch, Engine, Staged, TileSpec};
+use super::{Batch, Engine, Packed, PixelBatch, PixelSource, Staged, TileSpec};
 use crate::error::{Error, Result};
 
 /// What the user asked for.
@@ -61,6 +61,10 @@ impl Engine for Broken {
     }
 
     fn stage(&self, _batch: Batch) -> Result<Box<dyn Staged>> {
+        Err(Error::Device("broken on purpose".into()))
+    }
+
+    fn encode(&self, _: &PixelBatch, _: &dyn PixelSource, _: &mut Packed) -> Result<()> {
         Err(Error::Device("broken on purpose".into()))
     }
 }

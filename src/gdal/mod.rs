@@ -4,5 +4,6 @@
 //! a safe function around one or two of them.
 
 pub mod log;
+pub mod sink;
 pub mod vsi;
 pub mod words;

@@ -46,8 +46,8 @@ impl Drop for Handle {
     }
 }
 
-/// A descriptor of our own, for `pread`.
-struct Plain(c_int);
+/// A descriptor of our own, for `pread` and `pwritev`.
+pub(super) struct Plain(c_int);
 
 impl Drop for Plain {
     fn drop(&mut self) {
@@ -114,7 +114,7 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Safety
 /// The handle must be open.
-unsafe fn plain(handle: *mut VSILFILE) -> Option<Plain> {
+pub(super) unsafe fn plain(handle: *mut VSILFILE) -> Option<Plain> {
     // SAFETY: the caller's promise.
     let native = unsafe { VSIFGetNativeFileDescriptorL(handle) };
     // The pointer is the number; GDAL has no other way to return it.
@@ -138,7 +138,11 @@ fn failed(offset: u64, len: usize, why: impl Into<String>) -> Error {
 }
 
 impl Plain {
-    fn len(&self) -> u64 {
+    pub(super) fn descriptor(&self) -> c_int {
+        self.0
+    }
+
+    pub(super) fn len(&self) -> u64 {
         // SAFETY: `stat` is plain data that fstat fills.
         unsafe {
             let mut stat: libc::stat64 = std::mem::zeroed();
@@ -146,7 +150,7 @@ impl Plain {
         }
     }
 
-    fn read_at(&self, offset: u64, mut buf: &mut [u8]) -> Result<()> {
+    pub(super) fn read_at(&self, offset: u64, mut buf: &mut [u8]) -> Result<()> {
         let (start, len) = (offset, buf.len());
         let mut offset = offset;
         while !buf.is_empty() {

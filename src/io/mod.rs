@@ -1,9 +1,12 @@
-//! Where bytes come from: ranges of a file, asked for one at a time or all at once.
+//! Where bytes come from and go to: ranges of a file.
 //!
 //! Knows nothing of TIFF, of GDAL or of what the bytes mean; whoever can seek implements
-//! [`ByteSource`]. Invariant: a read fills the whole buffer or is an error, never a part.
+//! [`ByteSource`], and [`ByteSink`] if it can be written. Invariant: a read fills the whole
+//! buffer or is an error, never a part; a write that did not write everything is an error.
 
 #![forbid(unsafe_code)]
+
+pub mod scratch;
 
 use std::sync::Arc;
 
@@ -45,6 +48,21 @@ pub trait ByteSource: Send + Sync {
     fn for_worker(&self) -> Option<Arc<dyn ByteSource>> {
         None
     }
+}
+
+/// A file that is being made, and can be read while it is.
+pub trait ByteSink: ByteSource {
+    /// Writes the parts one after the other from `offset` on, or is `Error::Write`.
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()>;
+
+    /// Cuts the file off at `len`.
+    fn truncate(&self, len: u64) -> Result<()>;
+
+    /// Hands everything written to the system; other processes see it then.
+    fn flush(&self) -> Result<()>;
+
+    /// Closes. What could not be written until now is an error here.
+    fn close(&self) -> Result<()>;
 }
 
 /// A file that is in memory.

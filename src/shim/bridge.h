@@ -10,6 +10,7 @@ namespace gpugtiff
 {
 struct File;
 struct Image;
+struct Output;
 
 struct Block
 {
@@ -63,12 +64,45 @@ struct ImageFacts
     int converted;
 };
 
+// What is asked of a file to be written.
+struct Creation
+{
+    const char *const *options;
+    const char *gtiff_xml;
+    int width, height, sample_bytes;
+    int floats;
+    int as_gtiff;
+    int stream;
+    int *hollow_rows;
+};
+
+struct Target
+{
+    const char *path;
+    const char *hollow;
+    const char *const *options;
+    const char *const *gtiff_options;
+    int height;
+    int kind, sample_bytes;
+};
+
+// Pixels to be filled in while an image is copied.
+struct Swath
+{
+    int x, y, width, height;
+    int first_band, band_count;
+    void *data;
+    int64_t pixel_space, line_space, band_space;
+    double done;
+};
+
 typedef void (*Emit)(void *, const char *name, const char *value);
+typedef int (*Progress)(void *, double done);
 
 // What the shim may call. No function throws or lets a panic through.
 struct Api
 {
-    const char *(*options_xml)();
+    const char *(*options_xml)(int creating);
     int (*gpu_looks_usable)();
     File *(*file_open)(const char *path, const char *const *options,
                        void *vsi_handle);
@@ -80,6 +114,23 @@ struct Api
     Image *(*image_open)(const File *, const ImageFacts *);
     void (*image_free)(Image *);
     int (*image_read)(const Image *, const Request *);
+    int (*creation_prepare)(const Creation *, void *, Emit);
+    Output *(*output_create)(const File *, const Target *, int *left_to_gtiff);
+    int (*output_add_mask)(Output *, const char *hollow, int bit);
+    void (*output_set_fill)(Output *, const void *sample);
+    int (*output_write)(Output *, int image, const Request *);
+    int (*output_read)(Output *, int image, int band, int column, int row,
+                       void *data);
+    int64_t (*output_written)(Output *, int image, int band,
+                              const int *window);
+    void (*output_copy)(Output *, int image, int source_rows,
+                        int bands_together);
+    int (*output_swath)(Output *, Swath *);
+    int (*output_take)(Output *);
+    int (*output_copy_tiles)(Output *, const Image *, void *, Progress);
+    int (*output_flush)(Output *, const char *hollow);
+    int (*output_finish)(Output *, const char *hollow);
+    void (*output_free)(Output *, int remove);
 };
 }  // namespace gpugtiff
 

@@ -16,6 +16,13 @@ using FlushResult = void;
 #define GPUGTIFF_REF_BAND_ARGS
 #endif
 
+// GTiff's own default, which changed.
+#if GPUGTIFF_GDAL(3, 9)
+#define GPUGTIFF_INTERNAL_MASK_DEFAULT "YES"
+#else
+#define GPUGTIFF_INTERNAL_MASK_DEFAULT "NO"
+#endif
+
 #if GPUGTIFF_GDAL(3, 10)
 using BandMap = BANDMAP_TYPE;
 #else
@@ -31,8 +38,10 @@ using BandMap = int *;
 #if GPUGTIFF_GDAL(3, 13)
 using MetadataList = CSLConstList;
 using AdviseOptions = CSLConstList;
+using CreationOptions = CSLConstList;
 #define GPUGTIFF_DRIVER_CONST const
 #else
+using CreationOptions = char **;
 using MetadataList = char **;
 using AdviseOptions = char **;
 #define GPUGTIFF_DRIVER_CONST

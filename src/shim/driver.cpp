@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "create.h"
 #include "dataset.h"
 #include "gdal_frmts.h"
 
@@ -180,12 +181,11 @@ GDALDataset *OpenAsGTiff(GDALOpenInfo *poOpenInfo)
 }
 
 // Our options and GTiff's, each name once.
-std::string OpenOptionList()
+std::string OptionList(const char *pszItem, const char *pszElement,
+                       const std::string &osOurs)
 {
-    std::string osList = "<OpenOptionList>\n";
-    osList += g_poApi->options_xml();
-    const char *pszGTiff =
-        g_sKept.poDriver->GetMetadataItem(GDAL_DMD_OPENOPTIONLIST);
+    std::string osList = std::string("<") + pszElement + ">\n" + osOurs;
+    const char *pszGTiff = g_sKept.poDriver->GetMetadataItem(pszItem);
     CPLXMLNode *psTree = pszGTiff ? CPLParseXMLString(pszGTiff) : nullptr;
     for (CPLXMLNode *psOption = psTree ? psTree->psChild : nullptr; psOption;
          psOption = psOption->psNext)
@@ -203,7 +203,49 @@ std::string OpenOptionList()
         CPLFree(pszOption);
     }
     CPLDestroyXMLNode(psTree);
-    return osList + "</OpenOptionList>\n";
+    return osList + "</" + pszElement + ">\n";
+}
+
+std::string OpenOptionList()
+{
+    return OptionList(GDAL_DMD_OPENOPTIONLIST, "OpenOptionList",
+                      g_poApi->options_xml(false));
+}
+
+// With bDefaults, ours where they are not GTiff's.
+std::string CreationOptionList(bool bDefaults)
+{
+    std::string osOurs = g_poApi->options_xml(true);
+    osOurs += "  <Option name='PREDICTOR' type='string' description='Predictor "
+              "Type (1=none/NO, 2=horizontal differencing/STANDARD, 3=floating "
+              "point/FLOATING_POINT, YES=the one for the data type)' "
+              "default='1'/>\n";
+    if (bDefaults)
+        osOurs += "  <Option name='TILED' type='boolean' description='Tiles "
+                  "rather than strips' default='YES'/>\n";
+    std::string osList = OptionList(GDAL_DMD_CREATIONOPTIONLIST,
+                                    "CreationOptionList", osOurs);
+    const size_t nCompress = osList.find("name=\"COMPRESS\"");
+    if (bDefaults && nCompress != std::string::npos)
+        osList.insert(nCompress, "default=\"DEFLATE\" ");
+    return osList;
+}
+
+template <bool bAsGTiff>
+GDALDataset *Create(const char *pszFilename, int nXSize, int nYSize, int nBands,
+                    GDALDataType eType, CreationOptions papszOptions)
+{
+    return GPUGTiffCreate(pszFilename, nXSize, nYSize, nBands, eType,
+                          papszOptions, bAsGTiff);
+}
+
+template <bool bAsGTiff>
+GDALDataset *CreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
+                        int bStrict, CreationOptions papszOptions,
+                        GDALProgressFunc pfnProgress, void *pProgressData)
+{
+    return GPUGTiffCreateCopy(pszFilename, poSrcDS, bStrict, papszOptions,
+                              pfnProgress, pProgressData, bAsGTiff);
 }
 
 void RegisterOurs()
@@ -221,8 +263,18 @@ void RegisterOurs()
     poDriver->SetMetadataItem(GDAL_DMD_MIMETYPE, "image/tiff");
     poDriver->SetMetadataItem(GDAL_DMD_OPENOPTIONLIST,
                               OpenOptionList().c_str());
+    poDriver->SetMetadataItem(GDAL_DMD_CREATIONOPTIONLIST,
+                              CreationOptionList(true).c_str());
+    poDriver->SetMetadataItem(GDAL_DMD_CREATIONDATATYPES,
+                              g_sKept.poDriver->GetMetadataItem(
+                                  GDAL_DMD_CREATIONDATATYPES));
     poDriver->pfnIdentify = Identify;
     poDriver->pfnOpen = Open;
+    poDriver->pfnCreate = Create<false>;
+    poDriver->pfnCreateCopy = CreateCopy<false>;
+    poDriver->pfnDelete = g_sKept.poDriver->pfnDelete;
+    poDriver->pfnRename = g_sKept.poDriver->pfnRename;
+    poDriver->pfnCopyFiles = g_sKept.poDriver->pfnCopyFiles;
     GetGDALDriverManager()->RegisterDriver(poDriver);
 }
 
@@ -243,8 +295,10 @@ void RegisterAsGTiff()
                               OpenOptionList().c_str());
     poDriver->pfnIdentify = poInner->pfnIdentify;
     poDriver->pfnOpen = OpenAsGTiff;
-    poDriver->pfnCreate = poInner->pfnCreate;
-    poDriver->pfnCreateCopy = poInner->pfnCreateCopy;
+    poDriver->SetMetadataItem(GDAL_DMD_CREATIONOPTIONLIST,
+                              CreationOptionList(false).c_str());
+    poDriver->pfnCreate = Create<true>;
+    poDriver->pfnCreateCopy = CreateCopy<true>;
     poDriver->pfnDelete = poInner->pfnDelete;
     poDriver->pfnRename = poInner->pfnRename;
     poDriver->pfnCopyFiles = poInner->pfnCopyFiles;
@@ -267,6 +321,11 @@ class OpenOptionsAccess : public GDALDataset
     }
 };
 }  // namespace
+
+GDALDriver *GPUGTiffInnerDriver()
+{
+    return g_sKept.poDriver;
+}
 
 GDALDataset *GPUGTiffOpenInner(GDALOpenInfo *poOpenInfo, int nThreads)
 {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "band.h"
+#include "hollow.h"
 
 bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
                      int nBufXSize, int nBufYSize,
@@ -140,40 +141,11 @@ void GPUGTiffDataset::ReleaseBlock(void *, const gpugtiff::Block *psBlock,
         poBand->FlushBlock(nColumn, nRow, FALSE);
 }
 
-// The sample that stands for missing data, as GTiff's NullBlock() has it.
 void GPUGTiffDataset::FillSample(void *pCall, int nBandIn, void *pSample)
 {
-    GDALRasterBand *poBand =
-        static_cast<Call *>(pCall)->poDS->m_poInner->GetRasterBand(nBandIn);
-    const GDALDataType eType = poBand->GetRasterDataType();
-    int bSet = FALSE;
-    if (eType == GDT_Int64)
-    {
-        const int64_t nValue = poBand->GetNoDataValueAsInt64(&bSet);
-        if (bSet)
-            memcpy(pSample, &nValue, sizeof(nValue));
-        return;
-    }
-    if (eType == GDT_UInt64)
-    {
-        const uint64_t nValue = poBand->GetNoDataValueAsUInt64(&bSet);
-        if (bSet)
-            memcpy(pSample, &nValue, sizeof(nValue));
-        return;
-    }
-    double dfValue = poBand->GetNoDataValue(&bSet);
-    if (!bSet)
-        return;
-    // Signed bytes shown as GDT_Byte: -1 is 255 there.
-    if (eType == GDT_Byte && dfValue < 0 && dfValue >= -128 &&
-        static_cast<int>(dfValue) == dfValue)
-    {
-        const char *pszPixelType =
-            poBand->GetMetadataItem("PIXELTYPE", "IMAGE_STRUCTURE");
-        if (pszPixelType != nullptr && EQUAL(pszPixelType, "SIGNEDBYTE"))
-            dfValue += 256;
-    }
-    GDALCopyWords64(&dfValue, GDT_Float64, 0, pSample, eType, 0, 1);
+    const GDALDataset *poInner = static_cast<Call *>(pCall)->poDS->m_poInner;
+    GPUGTiffFillSample(const_cast<GDALDataset *>(poInner)->GetRasterBand(nBandIn),
+                       pSample);
 }
 
 // Messages held back until it is known what becomes of a tile.

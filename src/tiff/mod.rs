@@ -1,4 +1,5 @@
-//! TIFF directories: the header, one directory, how its pixels are stored, and where.
+//! TIFF directories: the header, one directory, how its pixels are stored, and where; and
+//! directories to be written.
 //!
 //! Knows nothing of GDAL, of codecs' insides, of threads or devices, and reads only through
 //! [`crate::io::ByteSource`]. Invariant: a number from the file is checked before it sizes an
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod directory;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod header;
@@ -25,6 +27,7 @@ pub mod layout;
 pub mod striles;
 pub mod tag;
 
+pub use directory::{Directory, Strile};
 pub use header::{ByteOrder, Header};
 pub use ifd::{Entry, Ifd};
 pub use layout::{Layout, Planar};

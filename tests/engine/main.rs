@@ -1,6 +1,7 @@
 //! The engine contract: one suite, run on every engine. An engine joins by one
 //! `suite!` line; the naive reference shows that the suite itself is right.
 
+mod encode;
 mod naive;
 mod suite;
 mod tiles;
@@ -46,6 +47,36 @@ macro_rules! suite {
             #[test]
             fn any_number_of_threads_gives_the_same() {
                 suite::any_number_of_threads_gives_the_same(&$engine);
+            }
+
+            #[test]
+            fn every_kind_of_tile_encodes_exactly() {
+                encode::every_kind_of_tile_encodes_exactly(&$engine);
+            }
+
+            #[test]
+            fn random_batches_encode_exactly() {
+                encode::random_batches_encode_exactly(&$engine);
+            }
+
+            #[test]
+            fn tiles_can_be_left_out() {
+                encode::tiles_can_be_left_out(&$engine);
+            }
+
+            #[test]
+            fn short_strips_store_their_rows_only() {
+                encode::short_strips_store_their_rows_only(&$engine);
+            }
+
+            #[test]
+            fn any_number_of_threads_gives_the_same_bytes() {
+                encode::any_number_of_threads_gives_the_same_bytes(&$engine);
+            }
+
+            #[test]
+            fn one_buffer_serves_batches_of_any_shape() {
+                encode::one_buffer_serves_batches_of_any_shape(&$engine);
             }
         }
     };

@@ -4,10 +4,12 @@
 use std::io::Read;
 
 use gpugtiff::engine::{
-    Batch, Codec, Engine, PixelSink, Pixels, Predictor, Sample, Staged, TileError, TileJob,
-    TileSpec,
+    Batch, Codec, Engine, Packed, PixelBatch, PixelSink, PixelSource, Pixels, Predictor, Sample,
+    Staged, TileError, TileJob, TileSpec,
 };
 use gpugtiff::error::{Error, Result};
+
+use crate::tiles;
 
 pub(crate) struct Naive;
 
@@ -24,6 +26,24 @@ impl Engine for Naive {
 
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
         Ok(Box::new(Ready(batch)))
+    }
+
+    fn encode(
+        &self,
+        batch: &PixelBatch,
+        source: &dyn PixelSource,
+        packed: &mut Packed,
+    ) -> Result<()> {
+        *packed = Packed::default();
+        for job in &batch.tiles {
+            let mut pixels = vec![0; batch.spec.row_bytes() * job.rows];
+            let start = packed.bytes.len();
+            if source.get(job.id, &mut pixels) {
+                packed.bytes.extend(tiles::store(&batch.spec, &pixels));
+            }
+            packed.tiles.push(start..packed.bytes.len());
+        }
+        Ok(())
     }
 }
 

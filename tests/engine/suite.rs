@@ -1,4 +1,4 @@
-//! What every engine must do.
+//! What every engine must do when it decodes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use crate::tiles::{self, CODECS, Random};
 
 /// Keeps what it gets, and insists on getting it once.
 #[derive(Default)]
-struct Keep(Mutex<HashMap<u64, Vec<u8>>>);
+pub(crate) struct Keep(pub(crate) Mutex<HashMap<u64, Vec<u8>>>);
 
 impl PixelSink for Keep {
     fn put(&self, id: u64, pixels: Pixels<'_>) {

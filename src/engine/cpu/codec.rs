@@ -1,11 +1,11 @@
-//! Why a compressed tile did not decode.
+//! Why a tile did not decode, or did not encode.
 //!
 //! Plain values that any worker can make and copy without allocating. They know neither file nor
 //! tile: the caller adds the position, and then asks GTiff for its opinion.
 
 use std::fmt;
 
-/// Why a decoder gave up on a stream.
+/// Why a decoder gave up on a stream, or an encoder on a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodecError {
     /// LZW as written before TIFF 6.0, least significant bit first.
@@ -24,6 +24,12 @@ pub enum CodecError {
     TooLong,
     /// The tile is larger than the decoder can address.
     TileTooLarge,
+    /// An encoder was given less room than its bound.
+    NoRoom,
+    /// A compressor could not be allocated.
+    NoMemory,
+    /// The compressor failed; the text is the library's.
+    NotPacked(&'static str),
 }
 
 impl fmt::Display for CodecError {
@@ -37,6 +43,9 @@ impl fmt::Display for CodecError {
             Self::BadZstd(reason) => write!(f, "ZSTD: {reason}"),
             Self::TooLong => f.write_str("stream is longer than its tile"),
             Self::TileTooLarge => f.write_str("LZW tile of 1 GiB or more"),
+            Self::NoRoom => f.write_str("compressed tile does not fit its slot"),
+            Self::NoMemory => f.write_str("no memory for a compressor"),
+            Self::NotPacked(reason) => write!(f, "tile was not compressed: {reason}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Deflate (TIFF compressions 8 and 32946): zlib streams, by libdeflate or ISA-L.
 //!
-//! Which one is faster depends on the data, so both are timed as they work and the faster one
+//! Encoding is libdeflate's. Which one decodes faster depends on the data, so both are timed as they work and the faster one
 //! is used. libdeflate has the last word: what ISA-L does not decode, it judges. The Adler-32
 //! checksum is always verified; bytes after the stream are ignored, as libtiff ignores them.
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::codec::CodecError;
 use super::isal::{Inflated, Isal};
-use libdeflater::{DecompressionError, Decompressor};
+use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
 /// Every so many tiles the slower decoder gets one, as the data may have changed.
 const RETRY: u32 = 32;
@@ -92,6 +92,35 @@ fn by_isal(isal: &mut Isal, src: &[u8], dst: &mut [u8]) -> Option<usize> {
 impl Default for Deflate {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// An encoder of zlib streams, one per worker.
+#[derive(Default)]
+pub struct Encoder {
+    /// The compressor of the last level that was asked for.
+    inner: Option<(i32, Compressor)>,
+}
+
+impl Encoder {
+    /// The compressor of `level`, 1 to 12; other levels are taken for the nearest of these.
+    fn at(&mut self, level: i32) -> &mut Compressor {
+        let level = level.clamp(1, 12);
+        if self.inner.as_ref().is_none_or(|(made, _)| *made != level) {
+            self.inner = None;
+        }
+        let make = || (level, Compressor::new(CompressionLvl::new(level).unwrap_or_default()));
+        &mut self.inner.get_or_insert_with(make).1
+    }
+
+    /// The most bytes that `encode` makes of `len` bytes at any level.
+    pub fn bound(&mut self, level: i32, len: usize) -> usize {
+        self.at(level).zlib_compress_bound(len)
+    }
+
+    /// Encodes `src` into the front of `dst` and returns how many bytes were made.
+    pub fn encode(&mut self, level: i32, src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
+        self.at(level).zlib_compress(src, dst).map_err(|_| CodecError::NoRoom)
     }
 }
 
@@ -189,5 +218,34 @@ mod tests {
         let mut code = encode(b"abcdefgh", 6);
         *code.last_mut().unwrap() ^= 1;
         assert_eq!(Deflate::new().decode(&code, &mut [0; 8]), Err(CodecError::BadDeflate));
+    }
+
+    #[test]
+    fn every_level_encodes_within_the_bound() {
+        let first = 0x5eed_0022_u64;
+        println!("seed {first:#x}");
+        let mut s = first;
+        let (mut encoder, mut decoder) = (Encoder::default(), Deflate::new());
+        for case in 0..600 {
+            let level = if case % 3 == 0 { case % 15 } else { 6 };
+            let spread = 1 + random(&mut s) % 256;
+            let len = [0, 1, 2, (random(&mut s) % 30_000) as usize][case as usize % 4];
+            let data: Vec<u8> = (0..len).map(|_| (random(&mut s) % spread) as u8).collect();
+            let room = encoder.bound(level, len);
+            let mut code = vec![0xA5; room + 32];
+            let made = encoder.encode(level, &data, &mut code[..room]).unwrap();
+            assert!(code[room..].iter().all(|&b| b == 0xA5), "case {case}");
+            let mut out = vec![0; len];
+            assert_eq!(decoder.decode(&code[..made], &mut out), Ok(len), "case {case}");
+            assert!(out == data, "case {case}");
+            let mut out = Vec::new();
+            let mut other = flate2::read::ZlibDecoder::new(&code[..made]);
+            std::io::Read::read_to_end(&mut other, &mut out).unwrap();
+            assert!(out == data, "case {case}");
+            let mut again = vec![0; room];
+            assert_eq!(Encoder::default().encode(level, &data, &mut again), Ok(made));
+            assert!(again[..made] == code[..made], "case {case}: not repeatable");
+            assert_eq!(encoder.encode(level, &data, &mut [0; 3]), Err(CodecError::NoRoom));
+        }
     }
 }

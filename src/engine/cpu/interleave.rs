@@ -1,12 +1,12 @@
-//! Taking interleaved pixels apart into planes.
+//! Taking interleaved pixels apart into planes, and putting them together again.
 //!
-//! Moves samples of 1, 2, 4 or 8 bytes and knows nothing of what they mean. One pass over the
-//! source fills all planes. The common pixels are written as plain loops with a constant number
+//! Moves samples of 1, 2, 4, 8 or 16 bytes and knows nothing of what they mean. One pass over the
+//! interleaved pixels serves all planes. The common pixels are written as plain loops with a constant number
 //! of samples, compiled once more for AVX2, where the compiler makes good shuffles of them.
 
 /// Copies each sample of interleaved pixels to its plane: `planes[s][i] = src[i * samples + s]`.
 ///
-/// `unit` is the size of a sample in bytes: 1, 2, 4 or 8. There are `samples` planes; as many
+/// `unit` is the size of a sample in bytes: 1, 2, 4, 8 or 16. There are `samples` planes; as many
 /// pixels are copied as the source and the shortest plane have.
 pub fn deinterleave(src: &[u8], samples: usize, unit: usize, planes: &mut [&mut [u8]]) {
     #[cfg(target_arch = "x86_64")]
@@ -33,7 +33,8 @@ fn by_unit(src: &[u8], samples: usize, unit: usize, planes: &mut [&mut [u8]]) {
         1 => by_samples::<1>(src, samples, planes),
         2 => by_samples::<2>(src, samples, planes),
         4 => by_samples::<4>(src, samples, planes),
-        _ => by_samples::<8>(src, samples, planes),
+        8 => by_samples::<8>(src, samples, planes),
+        _ => by_samples::<16>(src, samples, planes),
     }
 }
 
@@ -75,6 +76,87 @@ fn split<const N: usize, const S: usize>(src: &[[u8; N]], planes: [&mut [u8]; S]
     }
 }
 
+/// Copies each sample of planes to its pixel: `dst[i * samples + s] = planes[s][i]`.
+///
+/// `unit` is the size of a sample in bytes: 1, 2, 4, 8 or 16. There are `samples` planes; as many
+/// pixels are copied as the destination and the shortest plane have.
+pub fn interleave(planes: &[&[u8]], samples: usize, unit: usize, dst: &mut [u8]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2.
+        return unsafe { interleave_avx2(planes, samples, unit, dst) };
+    }
+    join_by_unit(planes, samples, unit, dst);
+}
+
+/// `join_by_unit`, compiled for AVX2.
+///
+/// # Safety
+/// The processor has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn interleave_avx2(planes: &[&[u8]], samples: usize, unit: usize, dst: &mut [u8]) {
+    join_by_unit(planes, samples, unit, dst);
+}
+
+#[inline(always)]
+fn join_by_unit(planes: &[&[u8]], samples: usize, unit: usize, dst: &mut [u8]) {
+    match unit {
+        1 => join_by_samples::<1>(planes, samples, dst),
+        2 => join_by_samples::<2>(planes, samples, dst),
+        4 => join_by_samples::<4>(planes, samples, dst),
+        8 => join_by_samples::<8>(planes, samples, dst),
+        _ => join_by_samples::<16>(planes, samples, dst),
+    }
+}
+
+#[inline(always)]
+fn join_by_samples<const N: usize>(planes: &[&[u8]], samples: usize, dst: &mut [u8]) {
+    let dst = dst.as_chunks_mut::<N>().0;
+    match *planes {
+        [a] if samples == 1 => {
+            let n = a.len().min(dst.len() * N) / N * N;
+            dst.as_flattened_mut()[..n].copy_from_slice(&a[..n]);
+        }
+        [a, b] if samples == 2 => join::<N, 2>([a, b], dst),
+        [a, b, c] if samples == 3 => join::<N, 3>([a, b, c], dst),
+        [a, b, c, d] if samples == 4 => join::<N, 4>([a, b, c, d], dst),
+        _ => {
+            let count = planes.iter().map(|p| p.len() / N).min().unwrap_or(0);
+            let count = count.min(dst.len() / samples.max(1));
+            for (sample, plane) in planes.iter().enumerate().take(samples) {
+                let plane = &plane.as_chunks::<N>().0[..count];
+                for (from, to) in plane.iter().zip(dst.iter_mut().skip(sample).step_by(samples)) {
+                    *to = *from;
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn join<const N: usize, const S: usize>(planes: [&[u8]; S], dst: &mut [[u8; N]]) {
+    let planes = planes.map(|p| p.as_chunks::<N>().0);
+    let pixels = dst.as_chunks_mut::<S>().0;
+    let count = planes.iter().fold(pixels.len(), |n, p| n.min(p.len()));
+    let planes = planes.map(|p| &p[..count]);
+    let (blocks, rest) = pixels[..count].as_chunks_mut::<BLOCK>();
+    let whole = blocks.len() * BLOCK;
+    for (i, block) in blocks.iter_mut().enumerate() {
+        let at = i * BLOCK;
+        let parts: [&[[u8; N]]; S] = planes.map(|p| &p[at..at + BLOCK]);
+        for (k, to) in block.as_flattened_mut().iter_mut().enumerate() {
+            *to = parts[k % S][k / S];
+        }
+    }
+    for (i, pixel) in rest.iter_mut().enumerate() {
+        *pixel = std::array::from_fn(|s| planes[s][whole + i]);
+    }
+}
+
+/// Pixels that are put together at once.
+const BLOCK: usize = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,7 +170,7 @@ mod tests {
 
     fn check(s: &mut u64, run: fn(&[u8], usize, usize, &mut [&mut [u8]])) {
         for case in 0..3000 {
-            let unit = [1, 2, 4, 8][random(s) as usize % 4];
+            let unit = [1, 2, 4, 8, 16][random(s) as usize % 5];
             let samples = 1 + random(s) as usize % 7;
             let width = random(s) as usize % if case % 10 == 0 { 500 } else { 70 };
             let src: Vec<u8> = (0..width * samples * unit).map(|_| random(s) as u8).collect();
@@ -112,5 +194,48 @@ mod tests {
         println!("seed {first:#x}");
         check(&mut { first }, deinterleave);
         check(&mut { first }, by_unit);
+    }
+    fn check_joined(s: &mut u64, run: fn(&[&[u8]], usize, usize, &mut [u8])) {
+        for case in 0..3000 {
+            let unit = [1, 2, 4, 8, 16][random(s) as usize % 5];
+            let samples = 1 + random(s) as usize % 7;
+            let width = random(s) as usize % if case % 10 == 0 { 500 } else { 70 };
+            let spare = random(s) as usize % 3 * unit;
+            let planes: Vec<Vec<u8>> = (0..samples)
+                .map(|_| (0..width * unit + spare).map(|_| random(s) as u8).collect())
+                .collect();
+            let mut out = vec![0xA5_u8; width * samples * unit + 32];
+            let end = out.len() - 16;
+            let planes: Vec<&[u8]> = planes.iter().map(|p| &p[..]).collect();
+            run(&planes, samples, unit, &mut out[16..end]);
+            for (i, bytes) in out[16..end].chunks(unit).enumerate() {
+                let want = &planes[i % samples][i / samples * unit..][..unit];
+                assert_eq!(bytes, want, "case {case}: {width} {samples} {unit}");
+            }
+            assert!(out[..16].iter().chain(&out[end..]).all(|&b| b == 0xA5));
+        }
+    }
+
+    #[test]
+    fn every_sample_goes_to_its_pixel() {
+        let first = 0x5eed_0018_u64;
+        println!("seed {first:#x}");
+        check_joined(&mut { first }, interleave);
+        check_joined(&mut { first }, join_by_unit);
+    }
+
+    #[test]
+    fn the_shortest_plane_says_how_many_pixels() {
+        for samples in 1..7 {
+            let planes: Vec<&[u8]> = [&[1_u8; 9][..], &[2; 5], &[3; 6], &[4; 7], &[5; 8], &[6; 4]]
+                .into_iter()
+                .take(samples)
+                .collect();
+            let pixels = planes.iter().map(|p| p.len()).min().unwrap().min(8);
+            let mut out = vec![0; 8 * samples + samples - 1];
+            interleave(&planes, samples, 1, &mut out);
+            assert!(out[..pixels * samples].iter().all(|&b| b > 0), "{samples}");
+            assert!(out[pixels * samples..].iter().all(|&b| b == 0), "{samples}");
+        }
     }
 }

@@ -9,6 +9,10 @@
 //! Invariant: `table[258..=next]` was all written since the last Clear of the stream being
 //! decoded, holds positions in rising order up to `op`, and no code above `next` is looked up.
 
+mod encode;
+
+pub use self::encode::{Encoder, bound};
+
 use super::codec::CodecError;
 use std::hint::select_unpredictable;
 

@@ -1,4 +1,4 @@
-//! The CPU engine: tiles decoded on all cores.
+//! The CPU engine: tiles decoded and encoded on all cores.
 //!
 //! Each worker has one input slot and one tile of scratch, both small enough for
 //! its cache: it reads a tile, unpacks it, undoes the predictor and hands the
@@ -17,12 +17,15 @@ pub mod packbits;
 pub mod predictor;
 pub mod zstd;
 
+mod encode;
 mod tile;
 
 use std::sync::Mutex;
 
 use self::tile::Worker;
-use super::{Batch, Engine, PixelSink, Staged, TileError, TileJob, TileSpec};
+use super::{
+    Batch, Engine, Packed, PixelBatch, PixelSink, PixelSource, Staged, TileError, TileJob, TileSpec,
+};
 use crate::error::{Error, Result};
 use crate::process::pool;
 
@@ -74,6 +77,15 @@ impl Engine for CpuEngine {
         }
         batch.source.read_ranges(&mut ranges)?;
         Ok(Box::new(InMemory { batch, staging, slots }))
+    }
+
+    fn encode(
+        &self,
+        batch: &PixelBatch,
+        source: &dyn PixelSource,
+        packed: &mut Packed,
+    ) -> Result<()> {
+        encode::encode(batch, source, packed)
     }
 }
 

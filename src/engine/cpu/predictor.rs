@@ -1,4 +1,4 @@
-//! TIFF predictors 2 and 3, undone in place, and byte swapping.
+//! TIFF predictors 2 and 3, undone in place, and byte swapping; `forward` applies them.
 //!
 //! Works on rows of bytes and knows nothing of tiles, files or types beyond the size of a sample.
 //! The results are those of libtiff 4.5.0: sums wrap around. Both predictors are running sums at
@@ -7,6 +7,8 @@
 //! more for AVX2.
 //!
 //! Invariant: the vector kernel gives the bytes of the portable one for every length.
+
+pub mod forward;
 
 /// Undoes horizontal differencing (predictor 2) in every whole row of `data`.
 ///

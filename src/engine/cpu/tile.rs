@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use super::codec::CodecError;
 use super::deflate::Deflate;
+use super::encode::Encoders;
 use super::lzw::Lzw;
 use super::zstd::Zstd;
 use super::{allocate, packbits, predictor};
@@ -18,13 +19,14 @@ const READ_BYTES: u64 = 1 << 20;
 /// Scratch larger than this is given back when the task is done.
 const KEEP_BYTES: usize = 8 << 20;
 
-/// What a thread needs to decode tiles, kept from tile to tile.
+/// What a thread needs to decode and encode tiles, kept from tile to tile.
 #[derive(Default)]
 pub(super) struct Worker {
     input: Vec<u8>,
-    tile: Vec<u8>,
-    scratch: Vec<u8>,
+    pub(super) tile: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
     codecs: Codecs,
+    pub(super) encoders: Encoders,
 }
 
 /// Decoder contexts, made when first used.
@@ -40,7 +42,7 @@ thread_local! {
 }
 
 impl Worker {
-    /// Lends this thread's worker. A sink that comes back into the engine on the
+    /// Lends this thread's worker. A sink or source that comes back into the engine on the
     /// same thread gets a fresh one.
     pub(super) fn with<T>(use_it: impl FnOnce(&mut Worker) -> T) -> T {
         WORKER.with(|cell| match cell.try_borrow_mut() {
@@ -59,6 +61,7 @@ impl Worker {
                 *buffer = Vec::new();
             }
         }
+        self.encoders.trim(KEEP_BYTES);
     }
 
     /// Reads the tiles, neighbours in the file together, and decodes each.
@@ -155,7 +158,7 @@ impl Worker {
 }
 
 /// Samples stored just as they are in memory.
-fn is_as_stored(spec: &TileSpec) -> bool {
+pub(super) fn is_as_stored(spec: &TileSpec) -> bool {
     spec.codec == Codec::None && !spec.swap && matches!(spec.sample, Sample::Whole { .. })
 }
 

@@ -1,11 +1,11 @@
 //! ZSTD (TIFF compression 50000): one Zstandard frame per tile.
 //!
-//! Holds one decompression context to be used again and again. Only the first frame counts and
+//! Holds contexts to be used again and again. When reading, only the first frame counts and
 //! bytes after it are ignored, as in libtiff; unlike there, the frame must end inside the tile
 //! and its checksum, if it has one, must hold.
 
 use super::codec::CodecError;
-use ::zstd::zstd_safe::{self, DCtx};
+use ::zstd::zstd_safe::{self, CCtx, CParameter, DCtx, Strategy};
 
 /// A decoder of Zstandard frames, one per worker.
 pub struct Zstd {
@@ -41,6 +41,114 @@ fn reason(code: usize) -> CodecError {
         CodecError::TooLong
     } else {
         CodecError::BadZstd(zstd_safe::get_error_name(code))
+    }
+}
+
+/// An encoder of Zstandard frames, one per worker. Frames have their content's size in them and
+/// no checksum.
+#[derive(Default)]
+pub struct Encoder {
+    /// The context, set up for a level.
+    inner: Option<(i32, CCtx<'static>)>,
+}
+
+/// The most bytes that `Encoder::encode` makes of `len` bytes.
+pub fn bound(len: usize) -> usize {
+    // The library says 0 where it would not try.
+    zstd_safe::compress_bound(len).max(len)
+}
+
+impl Encoder {
+    /// The context of `level`.
+    fn at(&mut self, level: i32) -> Result<&mut CCtx<'static>, CodecError> {
+        if self.inner.as_ref().is_none_or(|(made, _)| *made != level) {
+            let mut inner = match self.inner.take() {
+                Some((_, inner)) => inner,
+                None => CCtx::try_create().ok_or(CodecError::NoMemory)?,
+            };
+            set_up(&mut inner, level).map_err(refusal)?;
+            self.inner = Some((level, inner));
+        }
+        self.inner.as_mut().map(|(_, inner)| inner).ok_or(CodecError::NoMemory)
+    }
+
+    /// Encodes `src` into the front of `dst` and returns how many bytes were made. `level` is 1
+    /// to 22; other levels are taken for the nearest of these.
+    pub fn encode(&mut self, level: i32, src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
+        let made = self.at(level.clamp(1, 22))?.compress2(dst, src);
+        if made.is_err() {
+            // It would wait for the rest of this frame.
+            self.inner = None;
+        }
+        made.map_err(refusal)
+    }
+
+    /// Bytes that are kept for the next tile.
+    pub fn kept(&self) -> usize {
+        self.inner.as_ref().map_or(0, |(_, inner)| inner.sizeof())
+    }
+}
+
+/// Level by level, what ZSTD chooses for data of unknown size: the logarithms of window, chain
+/// table, hash table and number of searches, the shortest match, the target length, and how to
+/// search. For data of known size below 256 KiB, as most tiles are, it would search longer.
+#[rustfmt::skip]
+const LEVELS: [(u32, u32, u32, u32, u32, u32, Strategy); 22] = {
+    use Strategy::*;
+    [
+        (19, 13, 14, 1, 7, 0, ZSTD_fast),
+        (20, 15, 16, 1, 6, 0, ZSTD_fast),
+        (21, 16, 17, 1, 5, 0, ZSTD_dfast),
+        (21, 18, 18, 1, 5, 0, ZSTD_dfast),
+        (21, 18, 19, 3, 5, 2, ZSTD_greedy),
+        (21, 18, 19, 3, 5, 4, ZSTD_lazy),
+        (21, 19, 20, 4, 5, 8, ZSTD_lazy),
+        (21, 19, 20, 4, 5, 16, ZSTD_lazy2),
+        (22, 20, 21, 4, 5, 16, ZSTD_lazy2),
+        (22, 21, 22, 5, 5, 16, ZSTD_lazy2),
+        (22, 21, 22, 6, 5, 16, ZSTD_lazy2),
+        (22, 22, 23, 6, 5, 32, ZSTD_lazy2),
+        (22, 22, 22, 4, 5, 32, ZSTD_btlazy2),
+        (22, 22, 23, 5, 5, 32, ZSTD_btlazy2),
+        (22, 23, 23, 6, 5, 32, ZSTD_btlazy2),
+        (22, 22, 22, 5, 5, 48, ZSTD_btopt),
+        (23, 23, 22, 5, 4, 64, ZSTD_btopt),
+        (23, 23, 22, 6, 3, 64, ZSTD_btultra),
+        (23, 24, 22, 7, 3, 256, ZSTD_btultra2),
+        (25, 25, 23, 7, 3, 256, ZSTD_btultra2),
+        (26, 26, 24, 7, 3, 512, ZSTD_btultra2),
+        (27, 27, 25, 9, 3, 999, ZSTD_btultra2),
+    ]
+};
+
+/// Chooses the parameters of `level` as for data of unknown size, which is how libtiff encodes.
+/// The library then fits tables and window to the size that it does know.
+fn set_up(inner: &mut CCtx<'static>, level: i32) -> Result<(), usize> {
+    let (window, chain, hash, search, shortest, target, strategy) =
+        LEVELS[(level - 1) as usize % LEVELS.len()];
+    for parameter in [
+        CParameter::CompressionLevel(level),
+        CParameter::WindowLog(window),
+        CParameter::ChainLog(chain),
+        CParameter::HashLog(hash),
+        CParameter::SearchLog(search),
+        CParameter::MinMatch(shortest),
+        CParameter::TargetLength(target),
+        CParameter::Strategy(strategy),
+    ] {
+        inner.set_parameter(parameter)?;
+    }
+    Ok(())
+}
+
+fn refusal(code: usize) -> CodecError {
+    /// `ZSTD_error_memory_allocation`, part of the library's stable interface.
+    const NO_MEMORY: usize = 64;
+    match reason(code) {
+        CodecError::TooLong => CodecError::NoRoom,
+        _ if code.wrapping_neg() == NO_MEMORY => CodecError::NoMemory,
+        CodecError::BadZstd(reason) => CodecError::NotPacked(reason),
+        other => other,
     }
 }
 
@@ -102,5 +210,35 @@ mod tests {
         assert_eq!(Zstd::new().decode(&code, &mut [0; 8]), Ok(8));
         *code.last_mut().unwrap() ^= 1;
         assert!(matches!(Zstd::new().decode(&code, &mut [0; 8]), Err(CodecError::BadZstd(_))));
+    }
+
+    #[test]
+    fn every_level_encodes_within_the_bound() {
+        let first = 0x5eed_0023_u64;
+        println!("seed {first:#x}");
+        let mut s = first;
+        let (mut encoder, mut decoder) = (Encoder::default(), Zstd::new());
+        for case in 0..600 {
+            let level = if case % 3 == 0 { case / 3 % 25 } else { 9 };
+            let spread = 1 + random(&mut s) % 256;
+            let len = [0, 1, 2, (random(&mut s) % 30_000) as usize][case as usize % 4];
+            let data: Vec<u8> = (0..len).map(|_| (random(&mut s) % spread) as u8).collect();
+            let room = bound(len);
+            let mut code = vec![0xA5; room + 32];
+            let made = encoder.encode(level, &data, &mut code[..room]).unwrap();
+            assert!(code[room..].iter().all(|&b| b == 0xA5), "case {case}");
+            let mut out = vec![0; len];
+            assert_eq!(decoder.decode(&code[..made], &mut out), Ok(len), "case {case}");
+            assert!(out == data, "case {case}");
+            assert!(::zstd::stream::decode_all(&code[..made]).unwrap() == data, "case {case}");
+            let size = zstd_safe::get_frame_content_size(&code[..made]);
+            assert_eq!(size.unwrap(), Some(len as u64), "case {case}");
+            let mut again = vec![0; room];
+            assert_eq!(Encoder::default().encode(level, &data, &mut again), Ok(made));
+            assert!(again[..made] == code[..made], "case {case}: not repeatable");
+            assert_eq!(encoder.encode(level, &data, &mut [0; 3]), Err(CodecError::NoRoom));
+        }
+        encoder.encode(22, &[5; 30_000], &mut vec![0; bound(30_000)]).unwrap();
+        assert!((1..4 << 20).contains(&encoder.kept()), "as much as the tile needs, not the level");
     }
 }

@@ -1,0 +1,459 @@
+//! Pixels that come in pieces, collected until a tile is complete.
+//!
+//! Each tile is collected plane by plane, so that a band that comes alone only touches its own.
+//! What does not fit into the budget goes to the scratch file, the longest untouched first, and
+//! is written to there; it comes back when it is complete.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::canvas::{Canvas, OpenTile, Place, Plane, PlaneData, is_fill, put_fill};
+use super::coverage::Coverage;
+use super::flight::Pixels;
+use super::plan::{Rect, Tile};
+use super::writer::Writer;
+use crate::engine::cpu::interleave::deinterleave;
+use crate::engine::{Batch, PixelSink, PixelSource, TileJob, TileSpec};
+use crate::error::{Error, Result};
+use crate::io::{ByteSource, Memory};
+
+/// Whole tiles of this many bytes are encoded straight from the caller's memory; fewer are
+/// collected for a batch that keeps all workers busy.
+const DIRECT_BYTES: usize = 4 << 20;
+
+/// Pixels that somebody wants written; asked from any thread.
+pub trait Offer: Sync {
+    /// Which pixels, inside the image.
+    fn window(&self) -> Rect;
+    /// Which bands, from 0, each at most once.
+    fn bands(&self) -> &[usize];
+    /// Copies a part of the window, of the `index`-th band, to `to`: samples in rows without
+    /// gaps that are `row` bytes apart.
+    fn copy(&self, index: usize, part: &Rect, to: &mut [u8], row: usize);
+    /// Copies a part of all bands, interleaved in their order, to rows that are `row` apart.
+    fn copy_pixels(&self, part: &Rect, to: &mut [u8], row: usize);
+}
+
+impl Writer {
+    /// Takes the pixels of `offer` for an image.
+    pub fn write(&mut self, image: usize, offer: &dyn Offer) -> Result<()> {
+        self.attempt(|writer| writer.write_offer(image, offer))
+    }
+
+    fn write_offer(&mut self, image: usize, offer: &dyn Offer) -> Result<()> {
+        self.decoded = None;
+        let canvas = &self.canvases[image];
+        let (window, tiles) = (offer.window(), canvas.tiles(&offer.window(), offer.bands()));
+        let in_order = offer.bands().iter().enumerate().all(|(i, &band)| i == band);
+        let all = canvas.grid.planes > 1 || in_order && offer.bands().len() == canvas.spec.samples;
+        let is_whole = |tile: &Tile| all && window.contains(&canvas.grid.rect(*tile));
+        let (whole, parts): (Vec<Tile>, Vec<Tile>) = tiles.into_iter().partition(is_whole);
+        let enough = DIRECT_BYTES.min(self.batch_bytes(image)) / 2;
+        if whole.len() * self.canvases[image].spec.tile_bytes() < enough {
+            whole.iter().try_for_each(|&tile| self.paste(image, tile, offer))?;
+        } else {
+            self.encode_whole(image, &whole, offer)?;
+        }
+        parts.iter().try_for_each(|&tile| self.paste(image, tile, offer))
+    }
+
+    /// Encodes tiles straight from the caller's memory.
+    fn encode_whole(&mut self, image: usize, tiles: &[Tile], offer: &dyn Offer) -> Result<()> {
+        let ids: Vec<u64> =
+            tiles.iter().map(|&tile| self.canvases[image].grid.index(tile)).collect();
+        for &id in &ids {
+            self.vacate(image, id)?;
+        }
+        self.launch_ready()?;
+        let tile_bytes = self.canvases[image].spec.tile_bytes().max(1);
+        let mut packed = self.packed.pop().unwrap_or_default();
+        for some in ids.chunks((self.batch_bytes(image) / tile_bytes).max(1)) {
+            let batch = self.batch(image, some);
+            let source = Direct { canvas: &self.canvases[image], offer };
+            self.engine.encode(&batch, &source, &mut packed)?;
+            self.land()?;
+            self.commit(image, some, &packed)?;
+        }
+        self.packed.push(packed);
+        Ok(())
+    }
+
+    /// Forgets what a tile holds, since all of it is about to be replaced.
+    fn vacate(&mut self, image: usize, id: u64) -> Result<()> {
+        if self.canvases[image].places[id as usize] == Place::Busy {
+            self.settle()?;
+        }
+        match self.canvases[image].places[id as usize] {
+            Place::Open => {
+                self.take_open(image, id)?.into_iter().for_each(|plane| match plane.data {
+                    PlaneData::Spilled(slot) => self.scratch.give_back(slot),
+                    PlaneData::Memory(data) => self.spare.push(data),
+                    PlaneData::None => {}
+                });
+            }
+            Place::Waiting(slot, _) => self.scratch.give_back(slot),
+            Place::There(strile) => {
+                self.homes.insert((image, id), strile);
+            }
+            _ => {}
+        }
+        self.canvases[image].places[id as usize] = Place::Busy;
+        Ok(())
+    }
+
+    /// Puts the part of `offer` that lies in a tile into it.
+    fn paste(&mut self, image: usize, tile: Tile, offer: &dyn Offer) -> Result<()> {
+        let canvas = &self.canvases[image];
+        let (id, rect) = (canvas.grid.index(tile), canvas.grid.rect(tile));
+        let Some(part) = rect.intersect(&offer.window()) else { return Ok(()) };
+        self.open(image, id)?;
+        for (index, &band) in offer.bands().iter().enumerate() {
+            let canvas = &self.canvases[image];
+            if canvas.grid.planes > 1 && band as u32 != tile.plane {
+                continue;
+            }
+            let sample = canvas.sample(band);
+            self.paste_band(image, id, sample, &part, &|to, row| {
+                offer.copy(index, &part, to, row)
+            })?;
+        }
+        if self.canvases[image].is_complete(id) {
+            self.complete(image, id)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a part of one plane; `copy` fills rows that are as far apart as it is told.
+    fn paste_band(
+        &mut self,
+        image: usize,
+        id: u64,
+        sample: usize,
+        part: &Rect,
+        copy: &dyn Fn(&mut [u8], usize),
+    ) -> Result<()> {
+        self.make_room(image, id, sample)?;
+        let canvas = &mut self.canvases[image];
+        let rect = canvas.grid.rect(canvas.grid.tile(id));
+        let (offset, row) = canvas.offset(&rect, part);
+        let width = part.width as usize * canvas.spec.sample.bytes();
+        let Some(tile) = canvas.open.get_mut(&id) else { return Ok(()) };
+        let plane = &mut tile.planes[sample];
+        plane.coverage.add(*part);
+        match &mut plane.data {
+            PlaneData::Memory(data) => copy(&mut data[offset..], row),
+            PlaneData::Spilled(slot) => {
+                let slot = *slot;
+                let mut rows = vec![0; width * part.height as usize];
+                copy(&mut rows, width);
+                // Rows as wide as the plane are one piece.
+                let piece = if width == row { rows.len() } else { width };
+                for (y, piece) in rows.chunks(piece.max(1)).enumerate() {
+                    self.scratch.write(slot, offset + y * row, piece)?;
+                }
+                self.counters.bytes_spilled.add(rows.len() as u64);
+            }
+            PlaneData::None => return Err(Error::Device("internal error: no plane".into())),
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a plane is somewhere, evicting others if need be.
+    fn make_room(&mut self, image: usize, id: u64, sample: usize) -> Result<()> {
+        let bytes = self.canvases[image].plane_bytes();
+        let Some(tile) = self.canvases[image].open.get(&id) else { return Ok(()) };
+        if !matches!(tile.planes[sample].data, PlaneData::None) {
+            return Ok(());
+        }
+        while self.open_bytes + bytes > self.limits.batch_bytes / 2 {
+            let oldest = self.ages.iter().find(|(_, place)| **place != (image, id));
+            let Some((&age, &(other, victim))) = oldest else { break };
+            self.ages.remove(&age);
+            self.evict(other, victim)?;
+        }
+        let spare = self.spare.pop().unwrap_or_default();
+        let data = self.canvases[image].blank_plane(spare);
+        self.open_bytes += bytes;
+        if let Some(tile) = self.canvases[image].open.get_mut(&id) {
+            tile.planes[sample].data = PlaneData::Memory(data);
+        }
+        Ok(())
+    }
+
+    /// Moves a tile's planes to the scratch file.
+    fn evict(&mut self, image: usize, id: u64) -> Result<()> {
+        let Some(tile) = self.canvases[image].open.get_mut(&id) else { return Ok(()) };
+        for plane in &mut tile.planes {
+            let PlaneData::Memory(data) = &mut plane.data else { continue };
+            let data = std::mem::take(data);
+            let slot = self.scratch.take()?;
+            self.scratch.write(slot, 0, &data)?;
+            self.counters.bytes_spilled.add(data.len() as u64);
+            self.open_bytes -= data.len();
+            plane.data = PlaneData::Spilled(slot);
+            self.spare.push(data);
+        }
+        Ok(())
+    }
+
+    /// Opens a tile for writing, with what is in it already, and notes that it is in use.
+    fn open(&mut self, image: usize, id: u64) -> Result<()> {
+        if self.canvases[image].places[id as usize] == Place::Busy {
+            self.settle()?;
+        }
+        let samples = self.canvases[image].spec.samples;
+        self.clock += 1;
+        let touched = self.clock;
+        match self.canvases[image].places[id as usize] {
+            Place::Open => {
+                let Some(tile) = self.canvases[image].open.get_mut(&id) else { return Ok(()) };
+                let before = std::mem::replace(&mut tile.touched, touched);
+                if self.ages.remove(&before).is_some() {
+                    self.ages.insert(touched, (image, id));
+                }
+                return Ok(());
+            }
+            Place::Absent => {
+                let planes = (0..samples).map(|_| Plane::default()).collect();
+                self.insert(image, id, OpenTile { planes, touched });
+            }
+            place => {
+                let pixels = self.load(image, id)?;
+                let canvas = &self.canvases[image];
+                let bytes = canvas.plane_bytes();
+                let mut planes = vec![canvas.blank_plane(Vec::new()); samples];
+                take_apart(&pixels, &canvas.spec, &mut planes);
+                match place {
+                    Place::Waiting(slot, _) => self.scratch.give_back(slot),
+                    Place::There(strile) => {
+                        self.homes.insert((image, id), strile);
+                    }
+                    _ => {}
+                }
+                self.open_bytes += bytes * samples;
+                let plane =
+                    |data| Plane { data: PlaneData::Memory(data), coverage: Coverage::lost() };
+                let planes = planes.into_iter().map(plane).collect();
+                self.insert(image, id, OpenTile { planes, touched });
+            }
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, image: usize, id: u64, tile: OpenTile) {
+        self.ages.insert(tile.touched, (image, id));
+        self.canvases[image].open.insert(id, tile);
+        self.canvases[image].places[id as usize] = Place::Open;
+    }
+
+    /// Takes an open tile out of the books.
+    fn take_open(&mut self, image: usize, id: u64) -> Result<Vec<Plane>> {
+        let Some(tile) = self.canvases[image].open.remove(&id) else { return Ok(Vec::new()) };
+        self.ages.remove(&tile.touched);
+        let bytes = self.canvases[image].plane_bytes();
+        let in_memory = |plane: &&Plane| matches!(plane.data, PlaneData::Memory(_));
+        self.open_bytes -= bytes * tile.planes.iter().filter(in_memory).count();
+        Ok(tile.planes)
+    }
+
+    /// Ends the collecting of a tile: all its planes, in memory.
+    pub(super) fn close_tile(&mut self, image: usize, id: u64) -> Result<Vec<Vec<u8>>> {
+        let planes = self.take_open(image, id)?;
+        self.canvases[image].places[id as usize] = Place::Busy;
+        let bytes = self.canvases[image].plane_bytes();
+        let mut closed = Vec::with_capacity(planes.len());
+        for plane in planes {
+            closed.push(match plane.data {
+                PlaneData::Memory(data) => data,
+                PlaneData::None => {
+                    let spare = self.spare.pop().unwrap_or_default();
+                    self.canvases[image].blank_plane(spare)
+                }
+                PlaneData::Spilled(slot) => {
+                    let mut data = self.spare.pop().unwrap_or_default();
+                    data.resize(bytes, 0);
+                    self.scratch.read(slot, 0, &mut data)?;
+                    self.scratch.give_back(slot);
+                    data
+                }
+            });
+        }
+        Ok(closed)
+    }
+
+    /// A tile is complete: with others it makes a batch.
+    fn complete(&mut self, image: usize, id: u64) -> Result<()> {
+        if self.ready.first().is_some_and(|(other, ..)| *other != image) {
+            self.launch_ready()?;
+        }
+        let planes = self.close_tile(image, id)?;
+        self.ready.push((image, id, planes));
+        let bytes = self.ready.len() * self.canvases[image].spec.tile_bytes();
+        if bytes >= self.batch_bytes(image) {
+            self.launch_ready()?;
+        }
+        Ok(())
+    }
+
+    /// Sends the complete tiles off.
+    pub(super) fn launch_ready(&mut self) -> Result<()> {
+        let Some(&(image, ..)) = self.ready.first() else { return Ok(()) };
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.sort_by_key(|(_, id, _)| *id);
+        let ids: Vec<u64> = ready.iter().map(|(_, id, _)| *id).collect();
+        let tiles = ready.into_iter().map(|(_, id, planes)| (id, planes)).collect();
+        self.launch(image, &ids, Pixels::Collected(tiles))
+    }
+
+    /// Waits until nothing is on its way to the file.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        self.launch_ready()?;
+        self.land()
+    }
+
+    /// How many of a window's pixels are in tiles that were written to, of one band.
+    pub fn written(&self, image: usize, window: &Rect, band: usize) -> u64 {
+        let canvas = &self.canvases[image];
+        let mut pixels = 0;
+        for tile in canvas.tiles(window, &[band]) {
+            let place = canvas.places[canvas.grid.index(tile) as usize];
+            if let Some(part) = canvas.grid.rect(tile).intersect(window)
+                && !matches!(place, Place::Absent | Place::LeftOut)
+            {
+                pixels += u64::from(part.width) * u64::from(part.height);
+            }
+        }
+        pixels
+    }
+
+    /// Reads one band of a tile back: all of its plane, padding included.
+    pub fn read_plane(
+        &mut self,
+        image: usize,
+        tile: Tile,
+        band: usize,
+        to: &mut [u8],
+    ) -> Result<()> {
+        self.attempt(|writer| writer.read_plane_now(image, tile, band, to))
+    }
+
+    fn read_plane_now(
+        &mut self,
+        image: usize,
+        tile: Tile,
+        band: usize,
+        to: &mut [u8],
+    ) -> Result<()> {
+        let id = self.canvases[image].grid.index(tile);
+        if self.canvases[image].places[id as usize] == Place::Busy {
+            self.settle()?;
+        }
+        let canvas = &self.canvases[image];
+        let sample = canvas.sample(band);
+        match canvas.places[id as usize] {
+            Place::Open => {
+                match canvas.open.get(&id).map(|tile| &tile.planes[sample].data) {
+                    Some(PlaneData::Memory(data)) => to.copy_from_slice(data),
+                    Some(PlaneData::Spilled(slot)) => self.scratch.read(*slot, 0, to)?,
+                    _ => put_fill(to, &canvas.fill),
+                }
+                return Ok(());
+            }
+            Place::Absent | Place::LeftOut => {
+                put_fill(to, &canvas.fill);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let known = self.decoded.take().filter(|(i, t, _)| (*i, *t) == (image, id));
+        let pixels = match known {
+            Some((_, _, pixels)) => pixels,
+            None => self.load(image, id)?,
+        };
+        let canvas = &self.canvases[image];
+        let unit = canvas.spec.sample.bytes();
+        let samples = pixels.chunks_exact(unit).skip(sample).step_by(canvas.spec.samples);
+        put_fill(to, &canvas.fill);
+        to.chunks_exact_mut(unit).zip(samples).for_each(|(to, from)| to.copy_from_slice(from));
+        self.decoded = Some((image, id, pixels));
+        Ok(())
+    }
+
+    /// The pixels of a tile that was encoded, or fill.
+    fn load(&self, image: usize, id: u64) -> Result<Vec<u8>> {
+        let canvas = &self.canvases[image];
+        let mut fill = vec![0; canvas.spec.tile_bytes()];
+        put_fill(&mut fill, &canvas.fill);
+        let (source, offset, len): (Arc<dyn ByteSource>, u64, u32) =
+            match canvas.places[id as usize] {
+                Place::There(strile) => (self.sink.clone(), strile.offset, strile.len),
+                Place::Waiting(slot, len) => {
+                    let mut bytes = vec![0; len as usize];
+                    self.scratch.read(slot, 0, &mut bytes)?;
+                    (Arc::new(Memory(bytes)), 0, len)
+                }
+                _ => return Ok(fill),
+            };
+        let rows = canvas.job(id).rows;
+        let batch = Batch {
+            spec: Arc::clone(&canvas.spec),
+            tiles: vec![TileJob { id, offset, len: len as usize, rows }],
+            source,
+            threads: 1,
+        };
+        let keep = Keep(Mutex::new(fill));
+        let failed = self.engine.stage(batch)?.decode(&keep);
+        if let Some(failed) = failed.into_iter().next() {
+            return Err(failed.error);
+        }
+        Ok(keep.0.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Interleaved pixels to planes.
+fn take_apart(pixels: &[u8], spec: &TileSpec, planes: &mut [Vec<u8>]) {
+    let unit = spec.sample.bytes();
+    if unit <= 8 {
+        let mut planes: Vec<&mut [u8]> = planes.iter_mut().map(Vec::as_mut_slice).collect();
+        return deinterleave(pixels, spec.samples, unit, &mut planes);
+    }
+    for (sample, plane) in planes.iter_mut().enumerate() {
+        let samples = pixels.chunks_exact(unit).skip(sample).step_by(spec.samples);
+        plane.chunks_exact_mut(unit).zip(samples).for_each(|(to, from)| to.copy_from_slice(from));
+    }
+}
+
+/// Keeps one tile.
+struct Keep(Mutex<Vec<u8>>);
+
+impl PixelSink for Keep {
+    fn put(&self, _: u64, pixels: crate::engine::Pixels<'_>) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = pixels.data.len().min(kept.len());
+        kept[..bytes].copy_from_slice(&pixels.data[..bytes]);
+    }
+}
+
+/// Whole tiles in the caller's memory.
+struct Direct<'a> {
+    canvas: &'a Canvas,
+    offer: &'a dyn Offer,
+}
+
+impl PixelSource for Direct<'_> {
+    fn get(&self, id: u64, to: &mut [u8]) -> bool {
+        let Canvas { grid, spec, fill, sparse, .. } = self.canvas;
+        let tile = grid.tile(id);
+        let rect = grid.rect(tile);
+        let row = spec.row_bytes();
+        if (rect.width as usize, rect.height as usize * row) != (spec.width, to.len()) {
+            put_fill(to, fill);
+        }
+        if grid.planes > 1 {
+            let index = self.offer.bands().iter().position(|&band| band as u32 == tile.plane);
+            self.offer.copy(index.unwrap_or(0), &rect, to, row);
+        } else {
+            self.offer.copy_pixels(&rect, to, row);
+        }
+        !(*sparse && is_fill(to, fill))
+    }
+}

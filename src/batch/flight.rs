@@ -1,0 +1,197 @@
+//! A batch that is being encoded while the caller goes on.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::canvas::{is_fill, put_fill};
+use super::plan::{Grid, Rect};
+use crate::engine::cpu::interleave::interleave;
+use crate::engine::{Engine, Packed, PixelBatch, PixelSource, TileSpec};
+use crate::error::{Error, Result};
+use crate::process::pool;
+
+/// Pixels that wait to be encoded, in memory of our own.
+pub enum Pixels {
+    /// Tiles that were collected plane by plane.
+    Collected(HashMap<u64, Vec<Vec<u8>>>),
+    /// A rectangle of the image.
+    Swath(Swath),
+}
+
+/// Whole tiles side by side in one buffer.
+pub struct Swath {
+    /// The pixels.
+    pub data: Vec<u8>,
+    /// Which ones.
+    pub rect: Rect,
+    /// The first plane in it.
+    pub first_plane: u32,
+    /// Pixels are interleaved; else one band follows the other.
+    pub interleaved: bool,
+}
+
+/// Where the engine gets a batch's tiles from.
+pub struct Cargo {
+    /// The pixels.
+    pub pixels: Pixels,
+    /// What tiles are like.
+    pub spec: Arc<TileSpec>,
+    /// Where they are.
+    pub grid: Grid,
+    /// One sample of fill.
+    pub fill: Vec<u8>,
+    /// Leave out what is all fill.
+    pub sparse: bool,
+}
+
+impl PixelSource for Cargo {
+    fn get(&self, id: u64, tile: &mut [u8]) -> bool {
+        match &self.pixels {
+            Pixels::Collected(tiles) => {
+                let Some(planes) = tiles.get(&id) else { return false };
+                self.interleave(planes, tile);
+            }
+            Pixels::Swath(swath) => self.cut(swath, id, tile),
+        }
+        !(self.sparse && is_fill(tile, &self.fill))
+    }
+}
+
+impl Cargo {
+    fn interleave(&self, planes: &[Vec<u8>], tile: &mut [u8]) {
+        let bytes = tile.len() / planes.len().max(1);
+        let planes: Vec<&[u8]> = planes.iter().map(|plane| &plane[..bytes]).collect();
+        interleave(&planes, planes.len(), self.spec.sample.bytes(), tile);
+    }
+
+    /// Cuts a tile out; what lies outside the image is fill.
+    fn cut(&self, swath: &Swath, id: u64, to: &mut [u8]) {
+        let tile = self.grid.tile(id);
+        let rect = self.grid.rect(tile);
+        let (samples, unit) = (self.spec.samples, self.spec.sample.bytes());
+        // Bands that lie one behind the other, and bytes of a pixel in each.
+        let (bands, pixel) = if swath.interleaved { (1, samples * unit) } else { (samples, unit) };
+        let line = swath.rect.width as usize * pixel;
+        let plane = line * swath.rect.height as usize;
+        let first = plane * (tile.plane - swath.first_plane) as usize
+            + (rect.y - swath.rect.y) as usize * line
+            + (rect.x - swath.rect.x) as usize * pixel;
+        let width = rect.width as usize * pixel;
+        let row = |band: usize, y: usize| {
+            let at = first + band * plane + y * line;
+            &swath.data[at..at + width]
+        };
+        let mut rows: Vec<&[u8]> = Vec::with_capacity(bands);
+        for (y, to) in to.chunks_exact_mut(self.spec.row_bytes()).enumerate() {
+            if y >= rect.height as usize {
+                put_fill(to, &self.fill);
+                continue;
+            }
+            let (inside, outside) = to.split_at_mut(width * bands);
+            put_fill(outside, &self.fill);
+            if bands == 1 {
+                inside.copy_from_slice(row(0, y));
+            } else {
+                rows.clear();
+                rows.extend((0..bands).map(|band| row(band, y)));
+                interleave(&rows, bands, unit, inside);
+            }
+        }
+    }
+}
+
+/// What comes back.
+pub struct Landed {
+    /// Whether it worked.
+    pub result: Result<()>,
+    /// The encoded tiles.
+    pub packed: Packed,
+    /// The pixels, for their memory.
+    pub cargo: Option<Cargo>,
+}
+
+/// A batch in the air.
+pub struct Flight {
+    /// Its image.
+    pub image: usize,
+    /// Its tiles.
+    pub ids: Vec<u64>,
+    landing: Arc<Landing>,
+}
+
+#[derive(Default)]
+struct Landing {
+    landed: Mutex<Option<Landed>>,
+    changed: Condvar,
+}
+
+impl Landing {
+    fn lock(&self) -> MutexGuard<'_, Option<Landed>> {
+        self.landed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn land(&self, landed: Landed) {
+        *self.lock() = Some(landed);
+        self.changed.notify_all();
+    }
+}
+
+impl Flight {
+    /// Begins to encode; with one thread it is done before this returns.
+    pub fn start(
+        engine: &Arc<dyn Engine>,
+        image: usize,
+        batch: PixelBatch,
+        cargo: Cargo,
+        packed: Packed,
+    ) -> Flight {
+        let ids = batch.tiles.iter().map(|job| job.id).collect();
+        let landing = Arc::new(Landing::default());
+        let flight = Flight { image, ids, landing: Arc::clone(&landing) };
+        let (engine, alone) = (Arc::clone(engine), batch.threads < 2);
+        let work = move || {
+            // Lands even if encoding panics.
+            let mut crash = Crash(Some(landing));
+            let mut packed = packed;
+            let result = engine.encode(&batch, &cargo, &mut packed);
+            if let Some(landing) = crash.0.take() {
+                landing.land(Landed { result, packed, cargo: Some(cargo) });
+            }
+        };
+        if alone {
+            work()
+        } else {
+            pool::spawn(work)
+        }
+        flight
+    }
+
+    /// Waits for it, working along.
+    pub fn land(self) -> Landed {
+        loop {
+            if let Some(landed) = self.landing.lock().take() {
+                return landed;
+            }
+            if pool::help() {
+                continue;
+            }
+            let landed = self.landing.lock();
+            if landed.is_none() {
+                // The timeout lets the caller look for work that appeared since.
+                drop(self.landing.changed.wait_timeout(landed, Duration::from_millis(1)));
+            }
+        }
+    }
+}
+
+struct Crash(Option<Arc<Landing>>);
+
+impl Drop for Crash {
+    fn drop(&mut self) {
+        if let Some(landing) = self.0.take() {
+            let result = Err(Error::Device("internal error while encoding".into()));
+            landing.land(Landed { result, packed: Packed::default(), cargo: None });
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Writes the images of one file.
+//!
+//! Tiles are encoded in batches and appended in row-major order, plane after plane and image
+//! after image, whatever order they come in: one that is encoded before its turn waits in a
+//! scratch file. So the bytes of the file do not depend on who wrote first, on the batch size or
+//! on the number of threads. A tile that is written again after it was appended is replaced in
+//! place if it fits, else appended.
+//!
+//! The file's first 16 bytes stay zero until everything else is there; with the next write after
+//! a flush they are zero again. After an error nothing more is written.
+//!
+//! `collect` gathers what comes in pieces, `swath` copies whole images, `flight` encodes in the
+//! background, `finish` makes a TIFF of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::canvas::{Canvas, Place};
+use super::counters::Counters;
+use super::flight::{Cargo, Flight, Pixels};
+use super::reader::Limits;
+use super::swath::Swaths;
+use crate::engine::{Engine, Packed, PixelBatch};
+use crate::error::{Error, Result};
+use crate::io::ByteSink;
+use crate::io::scratch::{Scratch, Slot};
+use crate::tiff::directory::{MOST_CLASSIC, RESERVED, Strile};
+
+/// What becomes of a tile whose turn it is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It waits.
+    Streaming,
+    /// It is appended: somebody wants to read the file now.
+    Flushing,
+    /// What comes before it will never be written: it is filled in.
+    Closing,
+}
+
+/// Classic or BigTIFF.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// Classic if everything fits.
+    AsNeeded,
+    /// BigTIFF.
+    Big,
+    /// Classic or an error.
+    Classic,
+}
+
+/// A file that is being written.
+pub struct Writer {
+    pub(super) sink: Arc<dyn ByteSink>,
+    pub(super) engine: Arc<dyn Engine>,
+    pub(super) limits: Limits,
+    pub(super) counters: Arc<Counters>,
+    pub(super) canvases: Vec<Canvas>,
+    pub(super) scratch: Scratch,
+    pub(super) flight: Option<Flight>,
+    pub(super) packed: Vec<Packed>,
+    /// Complete tiles of one image that wait for a batch.
+    pub(super) ready: Vec<(usize, u64, Vec<Vec<u8>>)>,
+    /// Open tiles in memory, the longest untouched first.
+    pub(super) ages: BTreeMap<u64, (usize, u64)>,
+    pub(super) open_bytes: usize,
+    pub(super) clock: u64,
+    /// Memory for planes.
+    pub(super) spare: Vec<Vec<u8>>,
+    pub(super) decoded: Option<(usize, u64, Vec<u8>)>,
+    pub(super) swaths: Option<Swaths>,
+    /// Where tiles that are being replaced were.
+    pub(super) homes: BTreeMap<(usize, u64), Strile>,
+    /// An encoded tile of fill: its image, its rows, its bytes.
+    pub(super) blank: Option<(usize, usize, Vec<u8>)>,
+    pub(super) size: Size,
+    /// Where the next tile goes.
+    pub(super) end: u64,
+    /// Image and tile whose turn it is.
+    pub(super) turn: (usize, u64),
+    pub(super) mode: Mode,
+    /// The header points to a directory.
+    pub(super) sealed: bool,
+    failed: Option<Error>,
+}
+
+/// Tiles that are about to be appended in one go.
+#[derive(Default)]
+pub(super) struct Run<'a> {
+    parts: Vec<&'a [u8]>,
+    bytes: u64,
+}
+
+impl Writer {
+    /// A writer to `sink`, which is empty. Its first image is `canvas`.
+    pub fn new(
+        sink: Arc<dyn ByteSink>,
+        scratch: Scratch,
+        engine: Arc<dyn Engine>,
+        limits: Limits,
+        counters: Arc<Counters>,
+        size: Size,
+        canvas: Canvas,
+    ) -> Writer {
+        Writer {
+            sink,
+            engine,
+            limits,
+            counters,
+            canvases: vec![canvas],
+            scratch,
+            flight: None,
+            packed: Vec::new(),
+            ready: Vec::new(),
+            ages: BTreeMap::new(),
+            open_bytes: 0,
+            clock: 0,
+            spare: Vec::new(),
+            decoded: None,
+            swaths: None,
+            homes: BTreeMap::new(),
+            blank: None,
+            size,
+            end: RESERVED,
+            turn: (0, 0),
+            mode: Mode::Streaming,
+            sealed: false,
+            failed: None,
+        }
+    }
+
+    /// Adds an image behind those that are there; returns its number.
+    pub fn add(&mut self, canvas: Canvas) -> usize {
+        self.canvases.push(canvas);
+        self.canvases.len() - 1
+    }
+
+    /// How many images there are.
+    pub fn images(&self) -> usize {
+        self.canvases.len()
+    }
+
+    /// An image.
+    pub fn canvas(&self, image: usize) -> &Canvas {
+        &self.canvases[image]
+    }
+
+    /// What stands where nothing was written, one sample of it.
+    pub fn set_fill(&mut self, image: usize, sample: &[u8]) {
+        let fill = &mut self.canvases[image].fill;
+        let bytes = fill.len().min(sample.len());
+        fill[..bytes].copy_from_slice(&sample[..bytes]);
+    }
+
+    /// Runs `work` unless something failed before; remembers if it fails.
+    pub(super) fn attempt<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = work(self);
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        result
+    }
+
+    /// Bytes of pixels in one batch.
+    pub(super) fn batch_bytes(&self, image: usize) -> usize {
+        let spec = &self.canvases[image].spec;
+        self.engine.appetite(spec, (self.limits.batch_bytes / 4).max(1))
+    }
+
+    /// Sends a batch off; one that is in the air lands first.
+    pub(super) fn launch(&mut self, image: usize, ids: &[u64], pixels: Pixels) -> Result<()> {
+        self.land()?;
+        let canvas = &self.canvases[image];
+        let batch = self.batch(image, ids);
+        let cargo = Cargo {
+            pixels,
+            spec: Arc::clone(&canvas.spec),
+            grid: canvas.grid,
+            fill: canvas.fill.clone(),
+            sparse: canvas.sparse,
+        };
+        let packed = self.packed.pop().unwrap_or_default();
+        self.flight = Some(Flight::start(&self.engine, image, batch, cargo, packed));
+        Ok(())
+    }
+
+    pub(super) fn batch(&self, image: usize, ids: &[u64]) -> PixelBatch {
+        let canvas = &self.canvases[image];
+        self.counters.batches.bump();
+        PixelBatch {
+            spec: Arc::clone(&canvas.spec),
+            level: canvas.level,
+            tiles: ids.iter().map(|&id| canvas.job(id)).collect(),
+            threads: self.limits.threads,
+        }
+    }
+
+    /// Waits for what is in the air and puts it into the file.
+    pub(super) fn land(&mut self) -> Result<()> {
+        let Some(flight) = self.flight.take() else { return Ok(()) };
+        let (image, ids) = (flight.image, flight.ids.clone());
+        let landed = flight.land();
+        landed.result?;
+        self.commit(image, &ids, &landed.packed)?;
+        self.packed.push(landed.packed);
+        match landed.cargo.map(|cargo| cargo.pixels) {
+            Some(Pixels::Collected(tiles)) => {
+                let mut planes: Vec<_> = tiles.into_values().flatten().collect();
+                planes.truncate(self.ready_planes(image).saturating_sub(self.spare.len()));
+                self.spare.append(&mut planes);
+            }
+            Some(Pixels::Swath(swath)) => {
+                if let Some(swaths) = &mut self.swaths {
+                    swaths.recycle(swath.data);
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Planes that are worth keeping for the next batch.
+    fn ready_planes(&self, image: usize) -> usize {
+        self.batch_bytes(image) / self.canvases[image].plane_bytes().max(1) + 1
+    }
+
+    /// Puts encoded tiles where they belong.
+    pub(super) fn commit(&mut self, image: usize, ids: &[u64], packed: &Packed) -> Result<()> {
+        self.counters.tiles_encoded.add(ids.len() as u64);
+        let mut run = Run::default();
+        for (&id, range) in ids.iter().zip(&packed.tiles) {
+            let bytes = &packed.bytes[range.clone()];
+            self.place(image, id, bytes, &mut run)?;
+        }
+        self.write_run(&mut run)
+    }
+
+    /// Puts one tile where it belongs; no bytes: it is left out.
+    pub(super) fn place<'a>(
+        &mut self,
+        image: usize,
+        id: u64,
+        bytes: &'a [u8],
+        run: &mut Run<'a>,
+    ) -> Result<()> {
+        self.unseal()?;
+        if self.mode == Mode::Closing && self.turn < (image, id) {
+            self.write_run(run)?;
+            self.fill_up_to(image, id)?;
+        }
+        let home = self.homes.remove(&(image, id));
+        let place = if bytes.is_empty() {
+            Place::LeftOut
+        } else if let Some(home) = home.filter(|home| bytes.len() <= home.len as usize) {
+            self.sink.write_at(home.offset, &[bytes])?;
+            Place::There(Strile { offset: home.offset, len: bytes.len() as u32 })
+        } else if self.turn >= (image, id) || self.mode == Mode::Flushing {
+            self.append(bytes, run)?
+        } else {
+            let slot = self.scratch.take()?;
+            self.scratch.write(slot, 0, bytes)?;
+            self.counters.bytes_spilled.add(bytes.len() as u64);
+            Place::Waiting(slot, bytes.len() as u32)
+        };
+        self.canvases[image].places[id as usize] = place;
+        if self.turn == (image, id) {
+            self.advance(run)?;
+        }
+        Ok(())
+    }
+
+    fn append<'a>(&mut self, bytes: &'a [u8], run: &mut Run<'a>) -> Result<Place> {
+        let strile = Strile { offset: self.end, len: bytes.len() as u32 };
+        self.grow(bytes.len())?;
+        run.parts.push(bytes);
+        run.bytes += bytes.len() as u64;
+        Ok(Place::There(strile))
+    }
+
+    /// Makes room at the end.
+    pub(super) fn grow(&mut self, bytes: usize) -> Result<()> {
+        let end = self.end + bytes as u64;
+        if self.size == Size::Classic && end > MOST_CLASSIC {
+            return Err(Error::TooLarge);
+        }
+        self.end = end;
+        self.counters.bytes_written.add(bytes as u64);
+        Ok(())
+    }
+
+    /// Writes what was gathered for the end of the file.
+    pub(super) fn write_run(&mut self, run: &mut Run<'_>) -> Result<()> {
+        if !run.parts.is_empty() {
+            self.sink.write_at(self.end - run.bytes, &run.parts)?;
+            *run = Run::default();
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next tile that is not there yet; takes those that wait along.
+    pub(super) fn advance(&mut self, run: &mut Run<'_>) -> Result<()> {
+        while let Some(canvas) = self.canvases.get(self.turn.0) {
+            let id = self.turn.1 as usize;
+            match canvas.places.get(id) {
+                Some(Place::There(_) | Place::LeftOut) => self.turn.1 += 1,
+                Some(&Place::Waiting(slot, len)) => {
+                    self.write_run(run)?;
+                    let place = self.append_waiting(slot, len)?;
+                    self.canvases[self.turn.0].places[id] = place;
+                    self.turn.1 += 1;
+                }
+                Some(_) => break,
+                None if self.turn.0 + 1 < self.canvases.len() => self.turn = (self.turn.0 + 1, 0),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn append_waiting(&mut self, slot: Slot, len: u32) -> Result<Place> {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.resize(len as usize, 0);
+        self.scratch.read(slot, 0, &mut bytes)?;
+        self.scratch.give_back(slot);
+        let strile = Strile { offset: self.end, len };
+        self.grow(bytes.len())?;
+        self.sink.write_at(strile.offset, &[&bytes])?;
+        Ok(Place::There(strile))
+    }
+}
+
+impl Drop for Writer {
+    /// What is in the air uses the engine; nobody waits for it any more.
+    fn drop(&mut self) {
+        if let Some(flight) = self.flight.take() {
+            flight.land();
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! Files that are being written: the functions of the table, and their handle.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::bridge::{Creation, Emit, Request, Swath, Target};
+use super::guard::guard;
+use super::handles::{File, Image, Shared, pairs, text};
+use super::offer::Buffer;
+use crate::batch::plan::{Rect, Tile};
+use crate::batch::reader::Limits;
+use crate::batch::swath::CopyPlan;
+use crate::batch::template::{Template, Wanted};
+use crate::batch::writer::{Size, Writer};
+use crate::engine::Codec;
+use crate::error::{Cause, Error, Result};
+use crate::gdal::log;
+use crate::gdal::sink::{VsiSink, free_space};
+use crate::gdal::vsi::{VsiFile, VsiSource};
+use crate::io::ByteSink;
+use crate::io::scratch::Scratch;
+use crate::options::create::{Asked, CreateOptions, hollow_rows, prepare};
+
+/// Tiles up to this size are ours to write whatever BATCH_MB says.
+const LARGE_TILE: usize = 64 << 20;
+
+/// GTiff warns from here on if a file will be uncompressed and the disk is too small.
+const CHECKED_BYTES: u64 = 1_000_000_000;
+
+/// IF_SAFER makes a BigTIFF of more than this.
+const SAFE_BYTES: u64 = 2_000_000_000;
+
+/// A file that is being written.
+pub struct Output {
+    path: String,
+    kind: u32,
+    options: CreateOptions,
+    shared: Arc<Shared>,
+    sink: Arc<VsiSink>,
+    writer: Mutex<Writer>,
+    pid: u32,
+}
+
+impl Output {
+    fn writer(&self) -> Result<MutexGuard<'_, Writer>> {
+        if self.pid != std::process::id() {
+            // Two processes never write one file.
+            let why = "this process was forked while the file was being written";
+            return Err(Error::Device(format!("{}: {why}", self.path)));
+        }
+        Ok(self.writer.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+pub(super) unsafe extern "C" fn creation_prepare(
+    creation: *const Creation,
+    context: *mut c_void,
+    emit: Emit,
+) -> c_int {
+    guard(0, || {
+        // SAFETY: a filled struct with a list and a C string.
+        let (creation, list, gtiff_xml) = unsafe {
+            let creation = &*creation;
+            (creation, pairs(creation.options), text(creation.gtiff_xml))
+        };
+        let prepared = prepare(&Asked {
+            list: &list,
+            floats: creation.floats != 0,
+            as_gtiff: creation.as_gtiff != 0,
+            stream: creation.stream != 0,
+            gtiff_xml: &gtiff_xml,
+        })?;
+        for (name, value) in &prepared.for_gtiff {
+            let (name, value) = (log::c_string(name), log::c_string(value));
+            // SAFETY: the shim's callback copies both.
+            unsafe { emit(context, name.as_ptr(), value.as_ptr()) };
+        }
+        let size = (creation.width.max(1) as u64, creation.height.max(1) as u64);
+        let rows = hollow_rows(&prepared.for_gtiff, size, creation.sample_bytes.max(1) as u64);
+        // SAFETY: the shim's variable.
+        unsafe { *creation.hollow_rows = rows as c_int };
+        match prepared.left_to_gtiff {
+            Some(reason) => {
+                log::debug(&format!("written by GTiff: {reason}"));
+                Ok(2)
+            }
+            None => Ok(1),
+        }
+    })
+}
+
+pub(super) unsafe extern "C" fn output_create(
+    file: *const File,
+    target: *const Target,
+    left_to_gtiff: *mut c_int,
+) -> *mut Output {
+    guard(std::ptr::null_mut(), || {
+        // SAFETY: a handle from `file_open`, a filled struct, a flag.
+        let (file, target) = unsafe {
+            *left_to_gtiff = 0;
+            (&*file, &*target)
+        };
+        // SAFETY: C strings and lists.
+        let made = unsafe { create(file, target) };
+        match made {
+            Ok(output) => Ok(Box::into_raw(Box::new(output))),
+            Err(error @ Error::Unsupported(_)) => {
+                // SAFETY: as above.
+                unsafe { *left_to_gtiff = 1 };
+                // SAFETY: a C string.
+                let path = unsafe { text(target.path) };
+                file.shared.leave_to_gtiff(&path, "written", &error);
+                Ok(std::ptr::null_mut())
+            }
+            Err(error) => Err(error),
+        }
+    })
+}
+
+fn open_hollow(path: &str) -> Result<VsiSource> {
+    // SAFETY: no handle.
+    Ok(VsiSource::new(unsafe { VsiFile::open(path, std::ptr::null_mut()) }?))
+}
+
+/// # Safety
+/// The struct's strings must be C strings, its lists such lists.
+unsafe fn create(file: &File, target: &Target) -> Result<Output> {
+    // SAFETY: the caller's promise.
+    let (path, hollow, list, for_gtiff) = unsafe {
+        let lists = (pairs(target.options), pairs(target.gtiff_options));
+        (text(target.path), text(target.hollow), lists.0, lists.1)
+    };
+    let shared = Arc::clone(&file.shared);
+    let options = CreateOptions::parse(&for_gtiff, &list);
+    let hollow = open_hollow(&hollow)?;
+    let canvas = Template::read(&hollow)?.canvas(
+        0,
+        &Wanted {
+            height: target.height as u32,
+            sample_bytes: target.sample_bytes as u8,
+            bit: None,
+            levels: options.levels,
+            sparse: options.sparse,
+            most_tile_bytes: shared.options.batch_bytes.max(LARGE_TILE),
+        },
+    )?;
+    let tile_bytes = canvas.spec.tile_bytes();
+    let whole = canvas.places.len() as u64 * tile_bytes as u64;
+    let size = options.size.unwrap_or(match whole > SAFE_BYTES {
+        true => Size::Big,
+        false => Size::AsNeeded,
+    });
+    if canvas.spec.codec == Codec::None && !options.sparse {
+        if size == Size::Classic && whole > u64::from(u32::MAX) {
+            return Err(Error::TooLarge);
+        }
+        check_space(&path, whole)?;
+    }
+    let sink = Arc::new(VsiSink::create(&path)?);
+    // Encoded tiles wait there too, and may be larger than their pixels.
+    let scratch = Scratch::new(scratch_directory(&path), 2 * tile_bytes + 4096);
+    let limits =
+        Limits { batch_bytes: shared.options.batch_bytes, threads: shared.options.threads };
+    let engine = Arc::clone(&shared.choice.engine);
+    let counters = Arc::clone(&shared.counters);
+    let bytes: Arc<dyn ByteSink> = sink.clone();
+    let writer = Writer::new(bytes, scratch, engine, limits, counters, size, canvas);
+    let (kind, pid) = (target.kind as u32, std::process::id());
+    Ok(Output { path, kind, options, shared, sink, writer: Mutex::new(writer), pid })
+}
+
+/// As GTiff: a large uncompressed file needs the space it will take.
+fn check_space(path: &str, bytes: u64) -> Result<()> {
+    let asked = log::config("CHECK_DISK_FREE_SPACE");
+    let no = |value: String| {
+        ["NO", "FALSE", "OFF", "0"].iter().any(|word| word.eq_ignore_ascii_case(&value))
+    };
+    if bytes < CHECKED_BYTES || asked.is_some_and(no) {
+        return Ok(());
+    }
+    match free_space(&directory_of(path).to_string_lossy()) {
+        Some(free) if free < bytes => Err(Error::Write {
+            offset: 0,
+            len: bytes,
+            source: Cause(format!(
+                "free disk space available is {free} bytes, whereas {bytes} are at least \
+                 necessary. You can disable this check by defining the CHECK_DISK_FREE_SPACE \
+                 configuration option to FALSE"
+            )),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn directory_of(path: &str) -> PathBuf {
+    let parent = PathBuf::from(path).parent().map(PathBuf::from).unwrap_or_default();
+    if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent }
+}
+
+/// Beside the target, unless the user says where, or the target is nowhere on a disk.
+fn scratch_directory(path: &str) -> PathBuf {
+    match log::config("CPL_TMPDIR") {
+        Some(directory) => PathBuf::from(directory),
+        None if path.starts_with("/vsi") => std::env::temp_dir(),
+        None => directory_of(path),
+    }
+}
+
+pub(super) unsafe extern "C" fn output_add_mask(
+    output: *mut Output,
+    hollow: *const c_char,
+    bit: c_int,
+) -> c_int {
+    guard(-1, || {
+        // SAFETY: a handle from `output_create` and a C string.
+        let (output, hollow) = unsafe { (&*output, text(hollow)) };
+        let hollow = open_hollow(&hollow)?;
+        let mut writer = output.writer()?;
+        let canvas = Template::read(&hollow)?.canvas(
+            1,
+            &Wanted {
+                height: writer.canvas(0).grid.height,
+                sample_bytes: 1,
+                bit: u8::try_from(bit).ok(),
+                levels: output.options.levels,
+                sparse: output.options.sparse,
+                most_tile_bytes: writer.canvas(0).spec.tile_bytes(),
+            },
+        )?;
+        Ok(writer.add(canvas) as c_int)
+    })
+}
+
+pub(super) unsafe extern "C" fn output_set_fill(output: *mut Output, sample: *const c_void) {
+    guard((), || {
+        // SAFETY: a handle from `output_create`.
+        let mut writer = unsafe { &*output }.writer()?;
+        let bytes = writer.canvas(0).spec.sample.bytes();
+        // SAFETY: the shim passes one sample.
+        writer.set_fill(0, unsafe { std::slice::from_raw_parts(sample.cast(), bytes) });
+        Ok(())
+    });
+}
+
+pub(super) unsafe extern "C" fn output_write(
+    output: *mut Output,
+    image: c_int,
+    request: *const Request,
+) -> c_int {
+    guard(1, || {
+        // SAFETY: a handle from `output_create` and a filled struct with its bands.
+        let (output, request) = unsafe { (&*output, &*request) };
+        // SAFETY: as above.
+        let bands =
+            unsafe { std::slice::from_raw_parts(request.bands, request.band_count as usize) };
+        let mut writer = output.writer()?;
+        let image = image as usize;
+        let unit = writer.canvas(image).spec.sample.bytes();
+        // A mask is bytes, whatever the image is.
+        let kind = if image == 0 { output.kind } else { 1 };
+        // SAFETY: GDAL checked the window and vouches for the buffer.
+        let buffer = unsafe { Buffer::new(request, bands, kind, unit) };
+        writer.write(image, &buffer)?;
+        Ok(0)
+    })
+}
+
+pub(super) unsafe extern "C" fn output_read(
+    output: *mut Output,
+    image: c_int,
+    band: c_int,
+    column: c_int,
+    row: c_int,
+    data: *mut c_void,
+) -> c_int {
+    guard(1, || {
+        // SAFETY: a handle from `output_create`.
+        let mut writer = unsafe { &*output }.writer()?;
+        let image = image as usize;
+        let band = band as usize - 1;
+        let canvas = writer.canvas(image);
+        let plane = if canvas.grid.planes > 1 { band as u32 } else { 0 };
+        let tile = Tile { column: column as u32, row: row as u32, plane };
+        // SAFETY: GDAL's block is one tile of one band.
+        let to = unsafe { std::slice::from_raw_parts_mut(data.cast(), canvas.plane_bytes()) };
+        writer.read_plane(image, tile, band, to)?;
+        Ok(0)
+    })
+}
+
+pub(super) unsafe extern "C" fn output_written(
+    output: *mut Output,
+    image: c_int,
+    band: c_int,
+    window: *const c_int,
+) -> i64 {
+    guard(-1, || {
+        // SAFETY: a handle from `output_create` and four numbers.
+        let (output, window) = unsafe { (&*output, std::slice::from_raw_parts(window, 4)) };
+        let size = |i: usize| window[i].max(0) as u32;
+        let window = Rect { x: size(0), y: size(1), width: size(2), height: size(3) };
+        let writer = output.writer()?;
+        Ok(writer.written(image as usize, &window, band as usize - 1) as i64)
+    })
+}
+
+pub(super) unsafe extern "C" fn output_copy(
+    output: *mut Output,
+    image: c_int,
+    source_rows: c_int,
+    bands_together: c_int,
+) {
+    guard((), || {
+        // SAFETY: a handle from `output_create`.
+        let mut writer = unsafe { &*output }.writer()?;
+        let plan = CopyPlan {
+            source_rows: source_rows.max(1) as u32,
+            bands_together: bands_together != 0,
+        };
+        writer.copy_image(image as usize, plan);
+        Ok(())
+    });
+}
+
+pub(super) unsafe extern "C" fn output_swath(output: *mut Output, swath: *mut Swath) -> c_int {
+    guard(-1, || {
+        // SAFETY: a handle from `output_create`.
+        let mut writer = unsafe { &*output }.writer()?;
+        let Some(view) = writer.next_swath()? else { return Ok(0) };
+        let filled = Swath {
+            x: view.rect.x as c_int,
+            y: view.rect.y as c_int,
+            width: view.rect.width as c_int,
+            height: view.rect.height as c_int,
+            first_band: view.first_band as c_int + 1,
+            band_count: view.bands as c_int,
+            data: view.data.as_mut_ptr().cast(),
+            pixel_space: view.pixel as i64,
+            line_space: view.line as i64,
+            band_space: view.band as i64,
+            done: view.done,
+        };
+        // SAFETY: the shim's struct.
+        unsafe { *swath = filled };
+        Ok(1)
+    })
+}
+
+pub(super) unsafe extern "C" fn output_take(output: *mut Output) -> c_int {
+    guard(1, || {
+        // SAFETY: a handle from `output_create`.
+        unsafe { &*output }.writer()?.take_swath()?;
+        Ok(0)
+    })
+}
+
+pub(super) unsafe extern "C" fn output_copy_tiles(
+    output: *mut Output,
+    image: *const Image,
+    context: *mut c_void,
+    progress: unsafe extern "C" fn(*mut c_void, f64) -> c_int,
+) -> c_int {
+    guard(-1, || {
+        // SAFETY: handles from `output_create` and `image_open`.
+        let (output, image) = unsafe { (&*output, &*image) };
+        if !output.options.copy_tiles || output.options.level_given {
+            return Ok(0);
+        }
+        let copied = output.writer()?.copy_tiles(image.reader.image(), &|done| {
+            // SAFETY: the shim's callback, on the calling thread.
+            unsafe { progress(context, done) != 0 }
+        })?;
+        Ok(c_int::from(copied))
+    })
+}
+
+/// # Safety
+/// `hollow` must be a C string.
+unsafe fn end(output: &Output, hollow: *const c_char, last: bool) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let hollow = open_hollow(&unsafe { text(hollow) })?;
+    let mut writer = output.writer()?;
+    let directories = Template::read(&hollow)?.directories(writer.images())?;
+    if !last {
+        return writer.flush(directories);
+    }
+    writer.finish(directories)?;
+    drop(writer);
+    output.sink.close()
+}
+
+pub(super) unsafe extern "C" fn output_flush(output: *mut Output, hollow: *const c_char) -> c_int {
+    guard(1, || {
+        // SAFETY: a handle from `output_create` and a C string.
+        unsafe { end(&*output, hollow, false) }.map(|()| 0)
+    })
+}
+
+pub(super) unsafe extern "C" fn output_finish(output: *mut Output, hollow: *const c_char) -> c_int {
+    guard(1, || {
+        // SAFETY: a handle from `output_create` and a C string.
+        unsafe { end(&*output, hollow, true) }.map(|()| 0)
+    })
+}
+
+pub(super) unsafe extern "C" fn output_free(output: *mut Output, remove: c_int) {
+    guard((), || {
+        if output.is_null() {
+            return Ok(());
+        }
+        // SAFETY: made by Box::into_raw, freed once.
+        let output = unsafe { Box::from_raw(output) };
+        if output.pid != std::process::id() {
+            // The workers that a batch waits for are the parent's.
+            std::mem::forget(output);
+            return Ok(());
+        }
+        let shared = Arc::clone(&output.shared);
+        let sink = Arc::clone(&output.sink);
+        drop(output);
+        if remove != 0 {
+            sink.close().ok();
+            sink.unlink();
+        }
+        drop(shared);
+        Ok(())
+    });
+}

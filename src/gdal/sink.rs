@@ -1,0 +1,215 @@
+//! A file that GDAL's virtual file systems make for us.
+//!
+//! A plain file is written with `pwritev` on its descriptor, from any thread. Anything else goes
+//! through its one VSI handle under a lock.
+
+use std::ffi::{CString, c_int};
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use gdal_sys::{
+    VSIFCloseL, VSIFFlushL, VSIFOpenL, VSIFReadL, VSIFSeekL, VSIFTellL, VSIFTruncateL, VSIFWriteL,
+    VSIGetDiskFreeSpace, VSILFILE, VSIUnlink,
+};
+
+use super::log::c_string;
+use super::vsi::{Plain, plain};
+use crate::error::{Cause, Error, Result};
+use crate::io::{ByteSink, ByteSource};
+
+/// Parts of one system call; Linux takes 1024.
+const MOST_PARTS: usize = 512;
+
+/// The file, until it is closed.
+pub struct VsiSink {
+    path: CString,
+    plain: Option<Plain>,
+    handle: Mutex<Option<Handle>>,
+}
+
+struct Handle(*mut VSILFILE);
+
+// SAFETY: a VSI handle may be used from any thread, by one at a time; ours is
+// behind a mutex.
+unsafe impl Send for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: opened by VSIFOpenL, closed once. Whoever wants to know whether that
+        // worked calls `close`.
+        unsafe { VSIFCloseL(self.0) };
+    }
+}
+
+impl VsiSink {
+    /// Makes the file anew: one that is there is unlinked, not truncated, so that whoever
+    /// has it open keeps it.
+    pub fn create(path: &str) -> Result<VsiSink> {
+        let path = c_string(path);
+        // SAFETY: C strings.
+        let handle = unsafe {
+            VSIUnlink(path.as_ptr());
+            VSIFOpenL(path.as_ptr(), c"w+b".as_ptr())
+        };
+        if handle.is_null() {
+            let error = io::Error::last_os_error();
+            let source = Cause(format!("cannot create {}: {error}", path.to_string_lossy()));
+            return Err(Error::Write { offset: 0, len: 0, source });
+        }
+        let handle = Handle(handle);
+        // SAFETY: just opened.
+        let plain = unsafe { plain(handle.0) };
+        Ok(VsiSink { path, plain, handle: Mutex::new(Some(handle)) })
+    }
+
+    /// Removes the file.
+    pub fn unlink(&self) {
+        // SAFETY: a C string.
+        unsafe { VSIUnlink(self.path.as_ptr()) };
+    }
+
+    fn guard(&self) -> MutexGuard<'_, Option<Handle>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `work` with the handle, at `offset`; false from it is a failure.
+    fn at(&self, offset: u64, work: impl FnOnce(*mut VSILFILE) -> bool) -> bool {
+        let guard = self.guard();
+        let Some(handle) = guard.as_ref() else { return false };
+        // SAFETY: open, and ours alone while the lock is held.
+        unsafe { VSIFSeekL(handle.0, offset, libc::SEEK_SET) == 0 && work(handle.0) }
+    }
+
+    fn failed(&self, offset: u64, len: u64, why: impl std::fmt::Display) -> Error {
+        let source = Cause(format!("{}: {why}", self.path.to_string_lossy()));
+        Error::Write { offset, len, source }
+    }
+}
+
+/// Bytes left on the disk that a directory is on, if that is known.
+pub fn free_space(directory: &str) -> Option<u64> {
+    let directory = c_string(directory);
+    // SAFETY: a C string.
+    u64::try_from(unsafe { VSIGetDiskFreeSpace(directory.as_ptr()) }).ok()
+}
+
+impl Plain {
+    /// Writes all parts; the number of bytes that did not fit is never zero on an error.
+    fn write_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let mut first = 0;
+        let mut skip = 0;
+        while first < parts.len() {
+            let mut vectors =
+                [const { libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } }; MOST_PARTS];
+            let count = (parts.len() - first).min(MOST_PARTS);
+            for (vector, part) in vectors.iter_mut().zip(&parts[first..]) {
+                vector.iov_base = part.as_ptr().cast_mut().cast();
+                vector.iov_len = part.len();
+            }
+            vectors[0].iov_base = vectors[0].iov_base.wrapping_byte_add(skip);
+            vectors[0].iov_len -= skip;
+            let at = libc::off64_t::try_from(offset)
+                .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            // SAFETY: `count` vectors, each a part of a slice that lives through the call.
+            let wrote =
+                unsafe { libc::pwritev64(self.descriptor(), vectors.as_ptr(), count as c_int, at) };
+            if wrote < 0 {
+                let error = io::Error::last_os_error();
+                if error.kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                return Err(error);
+            }
+            let mut left = wrote as usize;
+            if left == 0 && parts[first..].iter().any(|part| !part.is_empty()) {
+                return Err(io::Error::from(io::ErrorKind::WriteZero));
+            }
+            offset += left as u64;
+            while first < parts.len() && left >= parts[first].len() - skip {
+                left -= parts[first].len() - skip;
+                (first, skip) = (first + 1, 0);
+            }
+            skip += left;
+        }
+        Ok(())
+    }
+}
+
+impl ByteSource for VsiSink {
+    fn len(&self) -> u64 {
+        if let Some(plain) = &self.plain {
+            return plain.len();
+        }
+        let guard = self.guard();
+        let Some(handle) = guard.as_ref() else { return 0 };
+        // SAFETY: open, and ours alone while the lock is held.
+        unsafe { if VSIFSeekL(handle.0, 0, libc::SEEK_END) == 0 { VSIFTellL(handle.0) } else { 0 } }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        if let Some(plain) = &self.plain {
+            return plain.read_at(offset, buf);
+        }
+        let len = buf.len();
+        // SAFETY: the buffer is valid for its length.
+        let read = |handle| unsafe { VSIFReadL(buf.as_mut_ptr().cast(), 1, len, handle) == len };
+        if self.at(offset, read) {
+            return Ok(());
+        }
+        let source = Cause(format!("{}: reading back failed", self.path.to_string_lossy()));
+        Err(Error::Io { offset, len: len as u64, source })
+    }
+
+    fn concurrent(&self) -> bool {
+        self.plain.is_some()
+    }
+}
+
+impl ByteSink for VsiSink {
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        if let Some(plain) = &self.plain {
+            return plain.write_at(offset, parts).map_err(|error| self.failed(offset, len, error));
+        }
+        let write = |handle| {
+            parts.iter().all(|part| {
+                // SAFETY: the part is valid for its length.
+                let wrote = unsafe { VSIFWriteL(part.as_ptr().cast(), 1, part.len(), handle) };
+                wrote == part.len()
+            })
+        };
+        match self.at(offset, write) {
+            true => Ok(()),
+            false => Err(self.failed(offset, len, io::Error::last_os_error())),
+        }
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        // SAFETY: the handle is open.
+        match self.at(len, |handle| unsafe { VSIFTruncateL(handle, len) == 0 }) {
+            true => Ok(()),
+            false => Err(self.failed(len, 0, "cannot be cut off there")),
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        // SAFETY: the handle is open.
+        match self.at(0, |handle| unsafe { VSIFFlushL(handle) == 0 }) {
+            true => Ok(()),
+            false => Err(self.failed(0, 0, io::Error::last_os_error())),
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        let mut failed = false;
+        if let Some(handle) = self.guard().take() {
+            // SAFETY: open; not dropped once more.
+            failed = unsafe { VSIFCloseL(handle.0) != 0 };
+            std::mem::forget(handle);
+        }
+        match failed {
+            false => Ok(()),
+            true => Err(self.failed(0, 0, io::Error::last_os_error())),
+        }
+    }
+}
