@@ -24,8 +24,6 @@ from osgeo import gdal, osr
 ROOT = Path(__file__).resolve().parent.parent
 WINDOW_BYTES = 32 << 20
 SIDECARS = (".aux.xml", ".msk", ".ovr", ".msk.ovr")
-TRANSLATE = ["-of", "GTiff", "-co", "TILED=YES", "-co", "COMPRESS=DEFLATE",
-             "-co", "BIGTIFF=IF_SAFER", "-co", "NUM_THREADS=ALL_CPUS"]  # fmt: skip
 
 
 class Failure(Exception):
@@ -74,7 +72,7 @@ def staged(target):
 
 
 def translate(driver, source, target):
-    command = ["gdal_translate", "-if", driver, *TRANSLATE, source, str(target)]
+    command = ["gdal_translate", "-if", driver, "-of", driver, source, str(target)]
     status = subprocess.run(command, check=False).returncode
     if status != 0:
         raise Failure(f"gdal_translate failed (status {status}); OUT was not written")
@@ -152,7 +150,7 @@ def run(driver, source, target):
         seconds = time.monotonic() - start
         ours = open_with(driver, source)
         count = compare(reference, {driver: ours, "OUT": open_with("GTiff", path)})
-    print(f"wrote    {target}: {seconds:.2f} s by gdal_translate -if {driver}")
+    print(f"wrote    {target}: {seconds:.2f} s by gdal_translate -if {driver} -of {driver}")
     facts = ours.GetMetadata("GPUGTIFF") or {}
     engine, reason = facts.pop("ENGINE", "not reported"), facts.pop("ENGINE_REASON", "")
     print(f"engine   {engine}" + (f": {reason}" if reason else ""))
