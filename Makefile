@@ -31,7 +31,7 @@ help: ## list the targets
 setup: ## install what the build needs and is missing (apt-get), check rustc
 	@tools/setup.sh
 
-setup-test: setup ## the same for the tests: rustfmt, clippy, .venv
+setup-test: ## the same for the tests: libtiff-tools, rustfmt, clippy, .venv
 	@tools/setup-test.sh $(VENV)
 
 # cargo decides what is stale. The copy is renamed into place: a process that has the old
@@ -75,8 +75,10 @@ test-python: build setup-test ## pytest with the built plugin (PYTEST_ARGS='-k n
 bench: build ## measure against GTiff, write docs/benchmarks (ARGS='--quick')
 	@if [ -e examples/limit.rs ]; then cargo build --release --example limit; fi
 	@mkdir -p target/bench
-	gcc -O2 -Wall -Wextra -o target/bench/read benches/read.c \
-		$$(pkg-config --cflags --libs gdal)
+	for program in read write; do \
+		gcc -O2 -Wall -Wextra -o target/bench/$$program benches/$$program.c \
+			$$(pkg-config --cflags --libs gdal); \
+	done
 	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(PYTHON) benches/bench.py $(ARGS)
 
 clean: ## remove everything built, the .venv too

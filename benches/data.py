@@ -1,4 +1,4 @@
-"""The rasters the benchmark reads: generated once, kept in target/bench-data.
+"""The rasters the benchmark reads and writes: generated once, kept in target/bench-data.
 
 Terrain is midpoint-displacement relief; imagery is the same with a rougher spectrum,
 three correlated bands and sensor noise, so that codecs meet about the redundancy of real
@@ -12,6 +12,7 @@ import numpy as np
 from osgeo import gdal
 
 CODECS = ("LZW", "DEFLATE", "ZSTD", "NONE")
+PREDICTED = ("LZW", "DEFLATE", "ZSTD")
 TYPES = {"float32": gdal.GDT_Float32, "int16": gdal.GDT_Int16, "uint8": gdal.GDT_Byte}
 # raster → (side in pixels, side in a quick run, PREDICTOR). All above 250 MB.
 RASTERS = {
@@ -68,21 +69,47 @@ def finished(path, make):
     return path
 
 
+def creation_options(raster, codec):
+    """What a raster is written with, by either driver."""
+    options = ["TILED=YES", f"COMPRESS={codec}", "INTERLEAVE=PIXEL"]
+    if codec == "JPEG":
+        return options + ["PHOTOMETRIC=YCBCR", "JPEG_QUALITY=85"]
+    return options + ([f"PREDICTOR={RASTERS[raster][2]}"] if codec in PREDICTED else [])
+
+
 class Data:
     def __init__(self, directory, quick=False):
         self.directory = Path(directory) / ("quick" if quick else "full")
         self.quick = quick
 
     def raster(self, raster, codec):
-        """The file of a raster in a codec of CODECS, or in JPEG (8-bit imagery)."""
+        """The file of a raster in a codec of CODECS, in PACKBITS, or in JPEG (8-bit imagery)."""
         path = self.directory / f"{raster}-{codec.lower()}.tif"
         if codec == "NONE":
             return finished(path, lambda to: self._write(raster, to))
-        predictor = RASTERS[raster][2]
-        options = ["TILED=YES", f"COMPRESS={codec}", "NUM_THREADS=ALL_CPUS", "INTERLEAVE=PIXEL"]
-        options += ["PHOTOMETRIC=YCBCR", "JPEG_QUALITY=85"] if codec == "JPEG" else [f"PREDICTOR={predictor}"]
+        options = [*creation_options(raster, codec), "NUM_THREADS=ALL_CPUS"]
         source = str(self.raster(raster, "NONE")) if not path.exists() else ""
         return finished(path, lambda to: gdal.Translate(to, source, creationOptions=options))
+
+    def mosaic(self, raster, across, down):
+        """A VRT that repeats a raster of one band."""
+        tile = self.raster(raster, "NONE")
+        ds = gdal.OpenEx(str(tile), gdal.OF_RASTER, ["GTiff"])
+        width, height = ds.RasterXSize, ds.RasterYSize
+        kind = gdal.GetDataTypeName(ds.GetRasterBand(1).DataType)
+        properties = f'RasterXSize="{width}" RasterYSize="{height}" DataType="{kind}"'
+        size = f'xSize="{width}" ySize="{height}"'
+        sources = "\n".join(
+            f'<SimpleSource><SourceFilename relativeToVRT="1">{tile.name}</SourceFilename>'
+            f'<SourceProperties {properties} BlockXSize="256" BlockYSize="256"/>'
+            f'<SrcRect xOff="0" yOff="0" {size}/>'
+            f'<DstRect xOff="{x * width}" yOff="{y * height}" {size}/></SimpleSource>'
+            for y in range(down) for x in range(across))  # fmt: skip
+        xml = (f'<VRTDataset rasterXSize="{width * across}" rasterYSize="{height * down}">\n'
+               f'<VRTRasterBand dataType="{kind}" band="1">\n{sources}\n'
+               "</VRTRasterBand>\n</VRTDataset>\n")  # fmt: skip
+        path = self.directory / f"{raster}-{across}x{down}.vrt"
+        return finished(path, lambda to: Path(to).write_text(xml))
 
     def _write(self, raster, to):
         size = RASTERS[raster][1 if self.quick else 0]

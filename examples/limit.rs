@@ -1,8 +1,11 @@
-//! How fast a raster could be read at best: the fastest decoder known to us, the
-//! predictor and one copy into place, from memory, on all cores, with nothing
-//! else around them. `make bench` shows it beside the driver.
+//! How fast a raster could be read, written or converted at best: the fastest codecs known
+//! to us, the predictor and one copy into or out of place, from memory to memory, on all
+//! cores, with nothing else around them. `make bench` shows it beside the driver.
 //!
-//!     limit <file>      prints `seconds <best of 5>` and `hash <of the pixels>`
+//!     limit read|write|convert <file>      prints `seconds <best of up to 5>`
+//!
+//! read: the file's tiles become bands. write: bands become such tiles, at GTiff's default
+//! level. convert: the tiles are decoded and encoded anew, one by one.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -11,32 +14,116 @@ use std::time::Instant;
 
 use gpugtiff::batch::image::{Expected, Image};
 use gpugtiff::batch::plan::Tile;
-use gpugtiff::engine::cpu::deflate::Deflate;
-use gpugtiff::engine::cpu::interleave::deinterleave;
-use gpugtiff::engine::cpu::lzw::Lzw;
-use gpugtiff::engine::cpu::zstd::Zstd;
-use gpugtiff::engine::cpu::{packbits, predictor};
+use gpugtiff::engine::cpu::codec::CodecError;
+use gpugtiff::engine::cpu::predictor::forward;
+use gpugtiff::engine::cpu::{deflate, lzw, packbits, predictor, zstd};
+use gpugtiff::engine::interleave::{deinterleave, interleave};
 use gpugtiff::engine::{Codec, Predictor, TileJob};
 use gpugtiff::io::Memory;
 use gpugtiff::tiff::{Header, Ifd, Layout};
 
-/// The output, written by several threads at places that do not overlap.
-struct Output(*mut u8);
+/// GTiff's default levels.
+const ZLEVEL: i32 = 6;
+const ZSTD_LEVEL: i32 = 9;
 
-// SAFETY: each thread writes the tiles it took from the common counter.
-unsafe impl Sync for Output {}
+/// Repeats end after this many, or after so many seconds.
+const REPEATS: usize = 5;
+const SECONDS: f64 = 1.0;
 
-struct Decoders {
-    lzw: Lzw,
-    deflate: Deflate,
-    zstd: Zstd,
+/// Memory that several threads use, at places that do not overlap.
+struct Shared(*mut u8);
+
+// SAFETY: each thread uses the places of the tiles it took from the common counter.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// # Safety
+    /// Inside the memory, and nobody else's while it is borrowed.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn part(&self, at: usize, len: usize) -> &mut [u8] {
+        // SAFETY: as the caller says.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(at), len) }
+    }
+}
+
+/// What a thread keeps from tile to tile.
+struct Codecs {
+    lzw: (lzw::Lzw, lzw::Encoder),
+    deflate: (deflate::Deflate, deflate::Encoder),
+    zstd: (zstd::Zstd, zstd::Encoder),
     scratch: Vec<u8>,
 }
 
+impl Codecs {
+    fn new(image: &Image) -> Codecs {
+        Codecs {
+            lzw: (lzw::Lzw::new(), lzw::Encoder::new()),
+            deflate: (deflate::Deflate::new(), deflate::Encoder::default()),
+            zstd: (zstd::Zstd::new(), zstd::Encoder::default()),
+            scratch: vec![0; image.spec.row_bytes()],
+        }
+    }
+}
+
+/// A raster, packed and as bands.
+struct Raster {
+    image: Image,
+    tiles: Vec<(Tile, TileJob)>,
+    /// The file.
+    bytes: Vec<u8>,
+    /// Bytes of one band.
+    plane: usize,
+    bands: Shared,
+    /// A slot for each tile.
+    slots: Shared,
+    slot: usize,
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: limit <file>")?;
+    let mut words = std::env::args().skip(1);
+    let (Some(what), Some(path)) = (words.next(), words.next()) else {
+        return Err("usage: limit read|write|convert <file>".into());
+    };
     let bytes = std::fs::read(path)?;
-    let source = Memory(bytes.clone());
+    let image = open(&bytes)?;
+    let cover = image.grid.cover(&image.grid.image());
+    let planes: Vec<u32> = (0..image.grid.planes).collect();
+    let mut tiles = Vec::new();
+    for tile in image.grid.tiles(cover, &planes) {
+        tiles.push((tile, image.job(tile)?.ok_or("a sparse tile")?));
+    }
+    let plane = image.grid.width as usize * image.grid.height as usize * image.spec.sample.bytes();
+    let slot = bound(&image);
+    // Touched, so that no page is made while the clock runs.
+    let mut bands = vec![0xA5; plane * image.spec.samples * image.grid.planes as usize];
+    let mut slots = vec![0xA5; if what == "read" { 0 } else { slot * tiles.len() }];
+    let (bands, slots) = (Shared(bands.as_mut_ptr()), Shared(slots.as_mut_ptr()));
+    let raster = Raster { image, tiles, bytes, plane, bands, slots, slot };
+    let task = match &*what {
+        "read" => read,
+        "write" => {
+            on_all_cores(&raster, read);
+            write
+        }
+        "convert" => convert,
+        _ => return Err(format!("limit: no such task: {what}").into()),
+    };
+    let (mut best, mut total) = (f64::MAX, 0.0);
+    for _ in 0..REPEATS {
+        let start = Instant::now();
+        on_all_cores(&raster, task);
+        let seconds = start.elapsed().as_secs_f64();
+        (best, total) = (seconds.min(best), total + seconds);
+        if total > SECONDS {
+            break;
+        }
+    }
+    println!("seconds {best:.6}");
+    Ok(())
+}
+
+fn open(bytes: &[u8]) -> Result<Image, Box<dyn Error>> {
+    let source = Memory(bytes.to_vec());
     let header = Header::read(&source)?;
     let layout = Layout::new(&header, &Ifd::read(&source, &header, header.first_ifd)?)?;
     let expected = Expected {
@@ -50,65 +137,108 @@ fn main() -> Result<(), Box<dyn Error>> {
         first_tile: None,
         converted: false,
     };
-    let image = Image::open(Arc::new(source), header.first_ifd, &expected, 1 << 30)?;
-    let cover = image.grid.cover(&image.grid.image());
-    let planes: Vec<u32> = (0..image.grid.planes).collect();
-    let mut tiles = Vec::new();
-    for tile in image.grid.tiles(cover, &planes) {
-        tiles.push((tile, image.job(tile)?.ok_or("a sparse tile")?));
-    }
-    let unit = image.spec.sample.bytes();
-    let plane = image.grid.width as usize * image.grid.height as usize * unit;
-    let mut output = vec![0xA5u8; plane * expected.bands as usize];
-    let mut best = f64::MAX;
-    for _ in 0..5 {
-        let start = Instant::now();
-        read(&image, &tiles, &bytes, &Output(output.as_mut_ptr()), plane);
-        best = best.min(start.elapsed().as_secs_f64());
-    }
-    println!("seconds {best:.6}");
-    Ok(())
+    Ok(Image::open(Arc::new(source), header.first_ifd, &expected, 1 << 30)?)
 }
 
-fn read(image: &Image, tiles: &[(Tile, TileJob)], bytes: &[u8], out: &Output, plane: usize) {
+/// A task: what becomes of one tile.
+type Task = fn(&Raster, usize, &mut [u8], &mut Codecs);
+
+fn on_all_cores(raster: &Raster, task: Task) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let mut tile_bytes = vec![0u8; image.spec.tile_bytes()];
-                let mut decoders = Decoders {
-                    lzw: Lzw::new(),
-                    deflate: Deflate::new(),
-                    zstd: Zstd::new(),
-                    scratch: Vec::new(),
-                };
-                while let Some((tile, job)) = tiles.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let packed = &bytes[job.offset as usize..][..job.len];
-                    let pixels = decode(image, packed, &mut tile_bytes, &mut decoders);
-                    place(image, *tile, pixels, out, plane);
+                let mut tile = vec![0u8; raster.image.spec.tile_bytes()];
+                let mut codecs = Codecs::new(&raster.image);
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= raster.tiles.len() {
+                        break;
+                    }
+                    task(raster, index, &mut tile, &mut codecs);
                 }
             });
         }
     });
 }
 
+fn read(raster: &Raster, index: usize, tile: &mut [u8], codecs: &mut Codecs) {
+    let pixels = decode(raster, index, tile, codecs);
+    with_rows(raster, index, |at, rows| {
+        let (samples, unit) = (rows.len(), raster.image.spec.sample.bytes());
+        let row = &pixels[at..][..rows[0].len() * samples];
+        match rows {
+            [only] => only.copy_from_slice(row),
+            _ => deinterleave(row, samples, unit, rows),
+        }
+    });
+}
+
+fn write(raster: &Raster, index: usize, tile: &mut [u8], codecs: &mut Codecs) {
+    // SAFETY: a slot belongs to its tile.
+    let slot = unsafe { raster.slots.part(index * raster.slot, raster.slot) };
+    let spec = &raster.image.spec;
+    let cut = if spec.codec == Codec::None { &mut *slot } else { &mut *tile };
+    with_rows(raster, index, |at, rows| {
+        let (samples, unit) = (rows.len(), spec.sample.bytes());
+        let row = &mut cut[at..][..rows[0].len() * samples];
+        match rows {
+            [only] => row.copy_from_slice(only),
+            _ => {
+                let rows: Vec<&[u8]> = rows.iter().map(|row| &**row).collect();
+                interleave(&rows, samples, unit, row);
+            }
+        }
+    });
+    encode(raster, tile, slot, codecs);
+}
+
+fn convert(raster: &Raster, index: usize, tile: &mut [u8], codecs: &mut Codecs) {
+    // SAFETY: a slot belongs to its tile.
+    let slot = unsafe { raster.slots.part(index * raster.slot, raster.slot) };
+    if raster.image.spec.codec == Codec::None {
+        slot.copy_from_slice(&decode(raster, index, tile, codecs)[..slot.len()]);
+    } else {
+        decode(raster, index, tile, codecs);
+        encode(raster, tile, slot, codecs);
+    }
+}
+
+/// Calls `each` with every row of the tile: its offset there, and its pieces of the bands.
+fn with_rows(raster: &Raster, index: usize, mut each: impl FnMut(usize, &mut [&mut [u8]])) {
+    let (image, tile) = (&raster.image, raster.tiles[index].0);
+    let rect = image.grid.rect(tile);
+    let unit = image.spec.sample.bytes();
+    let (line, len) = (image.grid.width as usize * unit, rect.width as usize * unit);
+    for y in 0..rect.height as usize {
+        let at = (rect.y as usize + y) * line + rect.x as usize * unit;
+        let first = tile.plane as usize * raster.plane + at;
+        // SAFETY: inside the bands, and of this tile alone.
+        let mut rows: Vec<&mut [u8]> = (0..image.spec.samples)
+            .map(|i| unsafe { raster.bands.part(first + i * raster.plane, len) })
+            .collect();
+        each(y * image.spec.row_bytes(), &mut rows);
+    }
+}
+
 fn decode<'a>(
-    image: &Image,
-    packed: &'a [u8],
+    raster: &'a Raster,
+    index: usize,
     tile: &'a mut [u8],
-    decoders: &mut Decoders,
+    codecs: &mut Codecs,
 ) -> &'a [u8] {
-    let spec = &image.spec;
+    let (spec, job) = (&raster.image.spec, &raster.tiles[index].1);
+    let packed = &raster.bytes[job.offset as usize..][..job.len];
     let result = match spec.codec {
         Codec::None if !spec.swap => return packed,
         Codec::None => {
             tile[..packed.len()].copy_from_slice(packed);
             Ok(packed.len())
         }
-        Codec::Lzw => decoders.lzw.decode(packed, tile),
-        Codec::Deflate => decoders.deflate.decode(packed, tile),
-        Codec::Zstd => decoders.zstd.decode(packed, tile),
+        Codec::Lzw => codecs.lzw.0.decode(packed, tile),
+        Codec::Deflate => codecs.deflate.0.decode(packed, tile),
+        Codec::Zstd => codecs.zstd.0.decode(packed, tile),
         Codec::PackBits => packbits::decode(packed, tile),
     };
     result.expect("an intact file");
@@ -119,29 +249,43 @@ fn decode<'a>(
             predictor::undo_horizontal(tile, row, spec.samples, unit, spec.swap);
         }
         Predictor::FloatingPoint => {
-            predictor::undo_floating_point(tile, row, spec.samples, unit, &mut decoders.scratch);
+            predictor::undo_floating_point(tile, row, spec.samples, unit, &mut codecs.scratch);
         }
     }
     tile
 }
 
-/// Band after band, as the driver is asked to.
-fn place(image: &Image, tile: Tile, pixels: &[u8], out: &Output, plane: usize) {
-    let rect = image.grid.rect(tile);
-    let (unit, samples) = (image.spec.sample.bytes(), image.spec.samples);
-    let line = image.grid.width as usize * unit;
-    let len = rect.width as usize * unit;
-    for y in 0..rect.height as usize {
-        let row = &pixels[y * image.spec.row_bytes()..][..len * samples];
-        let at = (rect.y as usize + y) * line + rect.x as usize * unit;
-        let first = tile.plane as usize * plane + at;
-        // SAFETY: inside the output, and of this tile alone.
-        let mut rows: Vec<&mut [u8]> = (0..samples)
-            .map(|i| unsafe { std::slice::from_raw_parts_mut(out.0.add(first + i * plane), len) })
-            .collect();
-        match samples {
-            1 => rows[0].copy_from_slice(row),
-            _ => deinterleave(row, samples, unit, &mut rows),
+/// The most bytes that a tile may become.
+fn bound(image: &Image) -> usize {
+    let (row, bytes) = (image.spec.row_bytes(), image.spec.tile_bytes());
+    match image.spec.codec {
+        Codec::None => bytes,
+        Codec::PackBits => packbits::bound(row, image.spec.height),
+        Codec::Lzw => lzw::bound(bytes),
+        Codec::Deflate => deflate::Encoder::default().bound(ZLEVEL, bytes),
+        Codec::Zstd => zstd::bound(bytes),
+    }
+}
+
+/// Encodes the pixels in `tile`; without a codec they are in their slot already.
+fn encode(raster: &Raster, tile: &mut [u8], slot: &mut [u8], codecs: &mut Codecs) {
+    let spec = &raster.image.spec;
+    let (row, unit) = (spec.row_bytes(), spec.sample.bytes());
+    match spec.predictor {
+        Predictor::None => {}
+        Predictor::Horizontal => {
+            forward::apply_horizontal(tile, row, spec.samples, unit, spec.swap);
+        }
+        Predictor::FloatingPoint => {
+            forward::apply_floating_point(tile, row, spec.samples, unit, &mut codecs.scratch);
         }
     }
+    let made: Result<usize, CodecError> = match spec.codec {
+        Codec::None => Ok(slot.len()),
+        Codec::Lzw => codecs.lzw.1.encode(tile, slot),
+        Codec::Deflate => codecs.deflate.1.encode(ZLEVEL, tile, slot),
+        Codec::Zstd => codecs.zstd.1.encode(ZSTD_LEVEL, tile, slot),
+        Codec::PackBits => packbits::encode(tile, row, slot),
+    };
+    made.expect("room for a tile");
 }

@@ -42,6 +42,9 @@ pub enum Error {
         /// Why.
         source: Cause,
     },
+    /// A file could not be made, cut off, flushed or closed.
+    #[error("{0}")]
+    File(Cause),
     /// More bytes than a classic TIFF can point to, and BigTIFF was ruled out.
     #[error("BIGTIFF=NO, and the file would grow beyond 4 GiB")]
     TooLarge,

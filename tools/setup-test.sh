@@ -9,6 +9,8 @@ cd "$(dirname "$0")/.."
 venv=$1
 python=${PYTHON:-/usr/bin/python3}
 
+tools/setup.sh test
+
 for component in rustfmt clippy; do
     tool=cargo-${component/rustfmt/fmt}
     if ! "$tool" --version >/dev/null 2>&1; then

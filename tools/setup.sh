@@ -3,9 +3,12 @@
 # compiler, a recent Rust. Missing packages are installed with apt-get. Looks for the
 # things themselves, not for packages, so that a GDAL from elsewhere will do; installs
 # nothing when nothing is missing.
+#
+#   tools/setup.sh [test]     with what the tests need beyond that
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-/usr/bin/python3}
+purpose=${1:-build}
 
 die() { printf 'setup: %s\n' "$@" >&2; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -21,6 +24,8 @@ missing() {
     imports ensurepip || echo python3-venv
     imports numpy || echo python3-numpy
     imports osgeo.gdal_array || echo python3-gdal
+    # A second opinion on what we write, for the tests.
+    [ "$purpose" != test ] || have tiffinfo || echo libtiff-tools
 }
 
 # What makes it faster and can be done without: ISA-L inflates imagery faster than libdeflate.

@@ -11,7 +11,7 @@ use super::coverage::Coverage;
 use super::flight::Pixels;
 use super::plan::{Rect, Tile};
 use super::writer::Writer;
-use crate::engine::cpu::interleave::deinterleave;
+use crate::engine::interleave::deinterleave;
 use crate::engine::{Batch, PixelSink, PixelSource, TileJob, TileSpec};
 use crate::error::{Error, Result};
 use crate::io::{ByteSource, Memory};
@@ -207,9 +207,8 @@ impl Writer {
             Place::Open => {
                 let Some(tile) = self.canvases[image].open.get_mut(&id) else { return Ok(()) };
                 let before = std::mem::replace(&mut tile.touched, touched);
-                if self.ages.remove(&before).is_some() {
-                    self.ages.insert(touched, (image, id));
-                }
+                self.ages.remove(&before);
+                self.ages.insert(touched, (image, id));
                 return Ok(());
             }
             Place::Absent => {

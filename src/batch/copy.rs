@@ -3,7 +3,7 @@
 use super::image::Image;
 use super::writer::{Run, Writer};
 use crate::engine::TileJob;
-use crate::engine::cpu::allocate;
+use crate::engine::allocate;
 use crate::error::{Error, Result};
 
 /// Bytes that are read and written at once.
@@ -13,8 +13,14 @@ const READ_GAP: u64 = 4 << 10;
 
 impl Writer {
     /// Copies all tiles of `source` to the first image; false if the two do not agree.
-    /// Nothing was written to it before. `progress` says whether to go on.
-    pub fn copy_tiles(&mut self, source: &Image, progress: &dyn Fn(f64) -> bool) -> Result<bool> {
+    /// Nothing was written to it before. `one_fill`: what stands for a tile that is left out
+    /// is the same in all bands. `progress` says whether to go on.
+    pub fn copy_tiles(
+        &mut self,
+        source: &Image,
+        one_fill: bool,
+        progress: &dyn Fn(f64) -> bool,
+    ) -> Result<bool> {
         let canvas = &self.canvases[0];
         let alike = (&*source.spec, source.grid, source.tiled)
             == (&*canvas.spec, canvas.grid, !canvas.strips);
@@ -22,6 +28,9 @@ impl Writer {
             return Ok(false);
         }
         let Some(jobs) = jobs(source, canvas.places.len())? else { return Ok(false) };
+        if !one_fill && jobs.iter().any(Option::is_none) {
+            return Ok(false);
+        }
         self.attempt(|writer| writer.copy_jobs(source, &jobs, progress))?;
         Ok(true)
     }

@@ -148,6 +148,9 @@ impl Writer {
         }
         let at = self.end.next_multiple_of(8);
         let laid = lay_out(&directories, at, self.size == Size::Big);
+        if self.sealed && self.laid.as_ref() == Some(&laid) {
+            return Ok(());
+        }
         let end = at + laid.bytes.len() as u64;
         if self.size == Size::Classic && end > MOST_CLASSIC {
             return Err(Error::TooLarge);
@@ -163,6 +166,7 @@ impl Writer {
         self.sink.write_at(0, &[&laid.header])?;
         self.sink.flush()?;
         self.sealed = true;
+        self.laid = Some(laid);
         Ok(())
     }
 }

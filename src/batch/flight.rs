@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::canvas::{is_fill, put_fill};
 use super::plan::{Grid, Rect};
-use crate::engine::cpu::interleave::interleave;
+use crate::engine::interleave::interleave;
 use crate::engine::{Engine, Packed, PixelBatch, PixelSource, TileSpec};
 use crate::error::{Error, Result};
 use crate::process::pool;

@@ -156,10 +156,14 @@ impl Grid {
 
     /// The tiles of a cover in the order they are stored in: planes, rows, columns.
     pub fn tiles(self, cover: Cover, planes: &[u32]) -> impl Iterator<Item = Tile> + '_ {
-        planes.iter().flat_map(move |&plane| {
-            (cover.top..cover.bottom).flat_map(move |row| {
-                (cover.left..cover.right).map(move |column| Tile { column, row, plane })
-            })
+        let (across, each) = (u64::from(cover.right - cover.left), cover.len());
+        (0..each * planes.len() as u64).map(move |i| {
+            let inside = i % each;
+            Tile {
+                column: cover.left + (inside % across) as u32,
+                row: cover.top + (inside / across) as u32,
+                plane: planes[(i / each) as usize],
+            }
         })
     }
 }

@@ -5,7 +5,7 @@ use super::canvas::Place;
 use super::flight::{Pixels, Swath};
 use super::plan::{Cover, Grid, Rect};
 use super::writer::Writer;
-use crate::engine::cpu::allocate;
+use crate::engine::allocate;
 use crate::error::{Error, Result};
 
 /// The rectangles still to come, and memory for them.

@@ -24,7 +24,7 @@ use crate::engine::{Engine, Packed, PixelBatch};
 use crate::error::{Error, Result};
 use crate::io::ByteSink;
 use crate::io::scratch::{Scratch, Slot};
-use crate::tiff::directory::{MOST_CLASSIC, RESERVED, Strile};
+use crate::tiff::directory::{Laid, MOST_CLASSIC, RESERVED, Strile};
 
 /// What becomes of a tile whose turn it is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,8 @@ pub struct Writer {
     pub(super) mode: Mode,
     /// The header points to a directory.
     pub(super) sealed: bool,
+    /// What was last written there.
+    pub(super) laid: Option<Laid>,
     failed: Option<Error>,
 }
 
@@ -124,6 +126,7 @@ impl Writer {
             turn: (0, 0),
             mode: Mode::Streaming,
             sealed: false,
+            laid: None,
             failed: None,
         }
     }

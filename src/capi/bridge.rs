@@ -251,10 +251,12 @@ pub struct Api {
     /// It was filled in; 0 on success.
     pub output_take: unsafe extern "C" fn(*mut Output) -> c_int,
     /// Copies the tiles of an image as they are: 1 done, 0 source and target do not agree,
-    /// -1 after an error was raised. The callback is told the share that is done.
+    /// -1 after an error was raised. The flag says that the same stands for missing data in
+    /// all bands; the callback is told the share that is done.
     pub output_copy_tiles: unsafe extern "C" fn(
         *mut Output,
         *const Image,
+        c_int,
         *mut c_void,
         unsafe extern "C" fn(*mut c_void, f64) -> c_int,
     ) -> c_int,

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use super::bridge::Request;
 use crate::batch::collect::Offer;
 use crate::batch::plan::Rect;
-use crate::engine::cpu::interleave::interleave;
+use crate::engine::interleave::interleave;
 use crate::gdal::words::{self, Words};
 
 /// A buffer that GDAL was given.

@@ -180,15 +180,11 @@ fn check_space(path: &str, bytes: u64) -> Result<()> {
         return Ok(());
     }
     match free_space(&directory_of(path).to_string_lossy()) {
-        Some(free) if free < bytes => Err(Error::Write {
-            offset: 0,
-            len: bytes,
-            source: Cause(format!(
-                "free disk space available is {free} bytes, whereas {bytes} are at least \
-                 necessary. You can disable this check by defining the CHECK_DISK_FREE_SPACE \
-                 configuration option to FALSE"
-            )),
-        }),
+        Some(free) if free < bytes => Err(Error::File(Cause(format!(
+            "Free disk space available is {free} bytes, whereas {bytes} are at least necessary. \
+             You can disable this check by defining the CHECK_DISK_FREE_SPACE configuration \
+             option to FALSE."
+        )))),
         _ => Ok(()),
     }
 }
@@ -358,6 +354,7 @@ pub(super) unsafe extern "C" fn output_take(output: *mut Output) -> c_int {
 pub(super) unsafe extern "C" fn output_copy_tiles(
     output: *mut Output,
     image: *const Image,
+    one_fill: c_int,
     context: *mut c_void,
     progress: unsafe extern "C" fn(*mut c_void, f64) -> c_int,
 ) -> c_int {
@@ -367,10 +364,10 @@ pub(super) unsafe extern "C" fn output_copy_tiles(
         if !output.options.copy_tiles || output.options.level_given {
             return Ok(0);
         }
-        let copied = output.writer()?.copy_tiles(image.reader.image(), &|done| {
-            // SAFETY: the shim's callback, on the calling thread.
-            unsafe { progress(context, done) != 0 }
-        })?;
+        // SAFETY: the shim's callback, on the calling thread.
+        let progress = |done| unsafe { progress(context, done) != 0 };
+        let source = image.reader.image();
+        let copied = output.writer()?.copy_tiles(source, one_fill != 0, &progress)?;
         Ok(c_int::from(copied))
     })
 }

@@ -4,7 +4,7 @@
 //! they are followed. Each function writes one rectangle, row by row, and the
 //! rectangles of different tiles do not overlap.
 
-use crate::engine::cpu::interleave::deinterleave;
+use crate::engine::interleave::deinterleave;
 use crate::gdal::words::{self, Words};
 
 /// A rectangle of interleaved samples in native order.

@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::io::ByteSource;
 
 pub mod cpu;
+pub mod interleave;
 pub mod select;
 
 /// How the bytes of a tile are packed.
@@ -183,6 +184,16 @@ pub trait Staged: Send {
     /// Decodes the batch and delivers it. The tiles that failed come back with
     /// their reasons, and the sink never saw them.
     fn decode(self: Box<Self>, sink: &dyn PixelSink) -> Vec<TileError>;
+}
+
+/// A zeroed buffer, or an error where the system has no memory for it.
+pub(crate) fn allocate(bytes: usize, place: &'static str) -> Result<Vec<u8>> {
+    let mut buffer = Vec::new();
+    buffer
+        .try_reserve_exact(bytes)
+        .map_err(|_| Error::OutOfMemory { bytes: bytes as u64, place })?;
+    buffer.resize(bytes, 0);
+    Ok(buffer)
 }
 
 /// A tile to be encoded.

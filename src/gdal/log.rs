@@ -67,7 +67,7 @@ fn code(error: &Error) -> i32 {
     match error {
         Error::Corrupt { .. } | Error::Device(_) => CPLE_APP_DEFINED,
         Error::Unsupported(_) | Error::TooLarge | Error::TooManyTiles(_) => CPLE_NOT_SUPPORTED,
-        Error::Io { .. } | Error::Write { .. } => CPLE_FILE_IO,
+        Error::Io { .. } | Error::Write { .. } | Error::File(_) => CPLE_FILE_IO,
         Error::OutOfMemory { .. } => CPLE_OUT_OF_MEMORY,
         Error::BadOption { .. } => CPLE_ILLEGAL_ARG,
         Error::Interrupted => CPLE_USER_INTERRUPT,

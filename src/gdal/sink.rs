@@ -45,16 +45,21 @@ impl VsiSink {
     /// Makes the file anew: one that is there is unlinked, not truncated, so that whoever
     /// has it open keeps it.
     pub fn create(path: &str) -> Result<VsiSink> {
+        // A device is nobody's to remove.
+        let device = std::fs::symlink_metadata(path)
+            .is_ok_and(|found| !found.file_type().is_file() && !found.file_type().is_symlink());
         let path = c_string(path);
         // SAFETY: C strings.
         let handle = unsafe {
-            VSIUnlink(path.as_ptr());
+            if !device {
+                VSIUnlink(path.as_ptr());
+            }
             VSIFOpenL(path.as_ptr(), c"w+b".as_ptr())
         };
         if handle.is_null() {
             let error = io::Error::last_os_error();
-            let source = Cause(format!("cannot create {}: {error}", path.to_string_lossy()));
-            return Err(Error::Write { offset: 0, len: 0, source });
+            let text = format!("cannot create {}: {error}", path.to_string_lossy());
+            return Err(Error::File(Cause(text)));
         }
         let handle = Handle(handle);
         // SAFETY: just opened.
@@ -80,9 +85,14 @@ impl VsiSink {
         unsafe { VSIFSeekL(handle.0, offset, libc::SEEK_SET) == 0 && work(handle.0) }
     }
 
-    fn failed(&self, offset: u64, len: u64, why: impl std::fmt::Display) -> Error {
+    fn unwritten(&self, offset: u64, len: u64, why: io::Error) -> Error {
         let source = Cause(format!("{}: {why}", self.path.to_string_lossy()));
         Error::Write { offset, len, source }
+    }
+
+    fn failed(&self, what: &str) -> Error {
+        let why = io::Error::last_os_error();
+        Error::File(Cause(format!("cannot {what} {}: {why}", self.path.to_string_lossy())))
     }
 }
 
@@ -169,7 +179,7 @@ impl ByteSink for VsiSink {
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
         if let Some(plain) = &self.plain {
-            return plain.write_at(offset, parts).map_err(|error| self.failed(offset, len, error));
+            return plain.write_at(offset, parts).map_err(|e| self.unwritten(offset, len, e));
         }
         let write = |handle| {
             parts.iter().all(|part| {
@@ -180,7 +190,7 @@ impl ByteSink for VsiSink {
         };
         match self.at(offset, write) {
             true => Ok(()),
-            false => Err(self.failed(offset, len, io::Error::last_os_error())),
+            false => Err(self.unwritten(offset, len, io::Error::last_os_error())),
         }
     }
 
@@ -188,7 +198,7 @@ impl ByteSink for VsiSink {
         // SAFETY: the handle is open.
         match self.at(len, |handle| unsafe { VSIFTruncateL(handle, len) == 0 }) {
             true => Ok(()),
-            false => Err(self.failed(len, 0, "cannot be cut off there")),
+            false => Err(self.failed("cut off")),
         }
     }
 
@@ -196,7 +206,7 @@ impl ByteSink for VsiSink {
         // SAFETY: the handle is open.
         match self.at(0, |handle| unsafe { VSIFFlushL(handle) == 0 }) {
             true => Ok(()),
-            false => Err(self.failed(0, 0, io::Error::last_os_error())),
+            false => Err(self.failed("flush")),
         }
     }
 
@@ -209,7 +219,7 @@ impl ByteSink for VsiSink {
         }
         match failed {
             false => Ok(()),
-            true => Err(self.failed(0, 0, io::Error::last_os_error())),
+            true => Err(self.failed("close")),
         }
     }
 }

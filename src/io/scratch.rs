@@ -102,7 +102,7 @@ impl Scratch {
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
-                    return Err(Error::Write { offset: 0, len: 0, source: self.cause(&error) });
+                    return Err(Error::File(self.cause(&error)));
                 }
             }
         }

@@ -156,7 +156,10 @@ fn reason(asked: &Asked<'_>) -> Option<String> {
     if let Some(value) = find(asked.list, "DISCARD_LSB") {
         return Some(format!("DISCARD_LSB={value}"));
     }
-    let private = asked.list.iter().find(|(name, _)| name.starts_with('@'));
+    // GDAL's own notes between drivers; one says only that INTERLEAVE is not the user's.
+    let private = asked.list.iter().find(|(name, _)| {
+        name.starts_with('@') && !name.eq_ignore_ascii_case("@INTERLEAVE_ADDED_AUTOMATICALLY")
+    });
     if let Some((name, _)) = private {
         return Some(format!("the option {name}"));
     }
@@ -245,8 +248,12 @@ mod tests {
             let prepared = ask(&[(name, value)], false, false).unwrap();
             assert!(prepared.left_to_gtiff.is_some(), "{name}");
         }
-        let prepared = ask(&[("COPY_SRC_OVERVIEWS", "NO")], false, false).unwrap();
-        assert_eq!(prepared.left_to_gtiff, None);
+        for (name, value) in
+            [("COPY_SRC_OVERVIEWS", "NO"), ("@INTERLEAVE_ADDED_AUTOMATICALLY", "YES")]
+        {
+            let prepared = ask(&[(name, value)], false, false).unwrap();
+            assert_eq!(prepared.left_to_gtiff, None, "{name}");
+        }
         assert!(ask(&[("COMPRESS", "FOO")], false, false).is_err());
         assert!(ask(&[("COMPRESS", "FOO")], true, false).is_ok());
     }

@@ -127,7 +127,8 @@ struct Api
                         int bands_together);
     int (*output_swath)(Output *, Swath *);
     int (*output_take)(Output *);
-    int (*output_copy_tiles)(Output *, const Image *, void *, Progress);
+    int (*output_copy_tiles)(Output *, const Image *, int one_fill, void *,
+                             Progress);
     int (*output_flush)(Output *, const char *hollow);
     int (*output_finish)(Output *, const char *hollow);
     void (*output_free)(Output *, int remove);

@@ -6,11 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "messages.h"
 #include "output.h"
-
-#ifdef S_ISFIFO
-#include <sys/stat.h>
-#endif
 
 namespace
 {
@@ -32,7 +29,8 @@ void AddOption(void *pList, const char *pszName, const char *pszValue)
     static_cast<CPLStringList *>(pList)->SetNameValue(pszName, pszValue);
 }
 
-// Whether the target can only be written from front to back.
+// Whether the target can only be written from front to back; or is a pipe, a
+// device or a directory, of which GTiff shall make what it can.
 bool IsStream(const char *pszFilename)
 {
     if (STARTS_WITH(pszFilename, "/vsistdout") ||
@@ -41,7 +39,7 @@ bool IsStream(const char *pszFilename)
     VSIStatBufL sStat;
     return VSIStatExL(pszFilename, &sStat,
                       VSI_STAT_EXISTS_FLAG | VSI_STAT_NATURE_FLAG) == 0 &&
-           S_ISFIFO(sStat.st_mode);
+           !VSI_ISREG(sStat.st_mode);
 }
 
 // Checks the options: 0 after an error, 1 if the file may be ours, 2 if it is
@@ -146,6 +144,15 @@ int ReportShare(void *pProgress, double dfDone)
     return psProgress->first(dfDone, "", psProgress->second);
 }
 
+bool Report(double dfDone, GDALProgressFunc pfnProgress, void *pProgressData)
+{
+    if (pfnProgress(dfDone, "", pProgressData))
+        return true;
+    CPLError(CE_Failure, CPLE_UserInterrupt,
+             "GPUGTiff: interrupted by the caller");
+    return false;
+}
+
 // A TIFF whose tiles may be copied as they are: opened for reading by GTiff or by
 // us under its own name.
 std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree>
@@ -191,6 +198,21 @@ SourceImage(const Order &sOrder, GDALDataset *poSrcDS,
     return poImage;
 }
 
+// Whether the same stands for missing data in all bands.
+bool HasOneFill(GDALDataset *poSrcDS)
+{
+    GByte abyFirst[16] = {};
+    GPUGTiffFillSample(poSrcDS->GetRasterBand(1), abyFirst);
+    for (int i = 2; i <= poSrcDS->GetRasterCount(); ++i)
+    {
+        GByte abySample[16] = {};
+        GPUGTiffFillSample(poSrcDS->GetRasterBand(i), abySample);
+        if (memcmp(abyFirst, abySample, sizeof(abyFirst)) != 0)
+            return false;
+    }
+    return true;
+}
+
 // Has the writer ask for the pixels of one of its images, and gets them from the
 // source: its bands, or its mask.
 bool CopyPixels(gpugtiff::Output *psOutput, int nImage, GDALDataset *poSrcDS,
@@ -229,12 +251,8 @@ bool CopyPixels(gpugtiff::Output *psOutput, int nImage, GDALDataset *poSrcDS,
         }
         if (eErr != CE_None || g_poApi->output_take(psOutput) != 0)
             return false;
-        if (!pfnProgress(sSwath.done, "", pProgressData))
-        {
-            CPLError(CE_Failure, CPLE_UserInterrupt,
-                     "GPUGTiff: interrupted by the caller");
+        if (!Report(sSwath.done, pfnProgress, pProgressData))
             return false;
-        }
     }
     return nMore == 0;
 }
@@ -288,7 +306,8 @@ bool CopyAll(const Order &sOrder, gpugtiff::Output *psOutput,
     {
         std::pair<GDALProgressFunc, void *> oReport(GDALScaledProgress,
                                                     oImage.Data());
-        nCopied = g_poApi->output_copy_tiles(psOutput, poImage.get(), &oReport,
+        nCopied = g_poApi->output_copy_tiles(psOutput, poImage.get(),
+                                             HasOneFill(poSrcDS), &oReport,
                                              ReportShare);
     }
     if (nCopied < 0 ||
@@ -310,18 +329,43 @@ bool CopyAll(const Order &sOrder, gpugtiff::Output *psOutput,
                       GDALScaledProgress, oMask.Data());
 }
 
-// A mask beside the file, which GTiff makes.
-bool CopyMaskBeside(GDALDataset *poInner, GDALDataset *poSrcDS,
-                    double dfImageShare, GDALProgressFunc pfnProgress,
-                    void *pProgressData)
+bool CopyMask(GDALRasterBand *poSource, GDALRasterBand *poTarget,
+              GDALProgressFunc pfnProgress, void *pProgressData)
 {
-    ScaledProgress oMask(dfImageShare, 1, pfnProgress, pProgressData);
     const char *const apszOptions[] = {"COMPRESSED=YES", nullptr};
-    return poInner->CreateMaskBand(GMF_PER_DATASET) == CE_None &&
-           GDALRasterBandCopyWholeRaster(
-               poSrcDS->GetRasterBand(1)->GetMaskBand(),
-               poInner->GetRasterBand(1)->GetMaskBand(), apszOptions,
-               GDALScaledProgress, oMask.Data()) == CE_None;
+    return GDALRasterBandCopyWholeRaster(poSource, poTarget, apszOptions,
+                                         pfnProgress, pProgressData) == CE_None;
+}
+
+// Masks that are not in the file, which GTiff makes: bands' own, and the
+// dataset's. As GDALDriver::DefaultCopyMasks(), which is not for plugins to call.
+bool CopyMasksBeside(GDALDataset *poInner, GDALDataset *poSrcDS, bool bStrict,
+                     bool bDataset, GDALProgressFunc pfnProgress,
+                     void *pProgressData)
+{
+    for (int i = 1; i <= poSrcDS->GetRasterCount(); ++i)
+    {
+        GDALRasterBand *poSource = poSrcDS->GetRasterBand(i);
+        GDALRasterBand *poTarget = poInner->GetRasterBand(i);
+        const int nFlags = poSource->GetMaskFlags();
+        if (nFlags & (GMF_ALL_VALID | GMF_PER_DATASET | GMF_ALPHA | GMF_NODATA))
+            continue;
+        if (poTarget->CreateMaskBand(nFlags) != CE_None)
+        {
+            if (bStrict)
+                return false;
+        }
+        else if (!CopyMask(poSource->GetMaskBand(), poTarget->GetMaskBand(),
+                           pfnProgress, pProgressData))
+            return false;
+    }
+    if (!bDataset)
+        return true;
+    if (poInner->CreateMaskBand(GMF_PER_DATASET) != CE_None)
+        return !bStrict;
+    return CopyMask(poSrcDS->GetRasterBand(1)->GetMaskBand(),
+                    poInner->GetRasterBand(1)->GetMaskBand(), pfnProgress,
+                    pProgressData);
 }
 }  // namespace
 
@@ -349,7 +393,9 @@ GDALDataset *GPUGTiffCreate(const char *pszFilename, int nXSize, int nYSize,
                          poHollow->Name());
         };
         // One that is closed, for the writer to look at; and one that lives on.
+        GPUGTiffMessages oMessages;
         std::unique_ptr<GDALDataset> poProbe(Make());
+        oMessages.Raise(poHollow->Name(), pszFilename);
         if (!poProbe)
             return nullptr;
         bLeft = IsTooLow(sOrder, poProbe.get());
@@ -409,9 +455,11 @@ GDALDataset *GPUGTiffCreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
         CPLStringList aosHollow(HollowOptions(sOrder));
         const auto poHollowSource =
             GPUGTiffHollowSource(poSrcDS, sOrder.nHollowRows);
+        GPUGTiffMessages oMessages;
         poHollowDS.reset(poGTiff->pfnCreateCopy(
             oHollow.Name().c_str(), poHollowSource.get(), bStrict,
             aosHollow.List(), GDALDummyProgress, nullptr));
+        oMessages.Raise(oHollow.Name(), pszFilename);
         if (!poHollowDS)
             return nullptr;
         poHollowDS->FlushCache(false);
@@ -442,7 +490,7 @@ GDALDataset *GPUGTiffCreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
                                        GPUGTIFF_INTERNAL_MASK_DEFAULT));
     const double dfImageShare =
         static_cast<double>(nSrcBands) / (nSrcBands + (bMask ? 1 : 0));
-    bool bOK = pfnProgress(0, "", pProgressData) &&
+    bool bOK = Report(0, pfnProgress, pProgressData) &&
                CopyAll(sOrder, poOutput.get(), oHollow, poHollowDS.get(),
                        poSrcDS, bInternal, dfImageShare, pfnProgress,
                        pProgressData);
@@ -459,9 +507,12 @@ GDALDataset *GPUGTiffCreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
         bOK = poInner != nullptr && poInner->GetRasterXSize() == sOrder.nXSize &&
               poInner->GetRasterYSize() == sOrder.nYSize &&
               poInner->GetRasterCount() == nSrcBands;
-        if (bOK && bMask && !bInternal)
-            bOK = CopyMaskBeside(poInner, poSrcDS, dfImageShare, pfnProgress,
-                                 pProgressData);
+        if (bOK && !bInternal)
+        {
+            ScaledProgress oMask(dfImageShare, 1, pfnProgress, pProgressData);
+            bOK = CopyMasksBeside(poInner, poSrcDS, bStrict, bMask,
+                                  GDALScaledProgress, oMask.Data());
+        }
         if (!bOK)
             GDALClose(GDALDataset::ToHandle(poInner));
     }

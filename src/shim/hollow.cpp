@@ -137,7 +137,7 @@ class HollowSourceBand final : public GDALProxyRasterBand
 
     CPLErr IReadBlock(int, int, void *pImage) override
     {
-        return Fill(pImage, nBlockXSize, 1, eDataType,
+        return FillBuffer(pImage, nBlockXSize, 1, eDataType,
                     GDALGetDataTypeSizeBytes(eDataType), 0);
     }
 
@@ -150,7 +150,7 @@ class HollowSourceBand final : public GDALProxyRasterBand
     {
         if (eRWFlag != GF_Read)
             return CE_Failure;
-        return Fill(pData, nBufXSize, nBufYSize, eBufType, nPixelSpace,
+        return FillBuffer(pData, nBufXSize, nBufYSize, eBufType, nPixelSpace,
                     nLineSpace);
     }
 
@@ -182,7 +182,7 @@ class HollowSourceBand final : public GDALProxyRasterBand
     }
 
   private:
-    CPLErr Fill(void *pData, int nWidth, int nHeight, GDALDataType eType,
+    CPLErr FillBuffer(void *pData, int nWidth, int nHeight, GDALDataType eType,
                 GSpacing nPixelSpace, GSpacing nLineSpace)
     {
         GByte abySample[16] = {};
@@ -210,6 +210,12 @@ class HollowSource final : public GDALProxyDataset
         for (int i = 1; i <= poSource->GetRasterCount(); ++i)
             SetBand(i, new HollowSourceBand(this, i, nRows,
                                             poSource->GetRasterBand(i)));
+    }
+
+    // GTiff takes the dataset of a driver that it knows for that driver's class.
+    GDALDriver *GetDriver() GPUGTIFF_DRIVER_CONST override
+    {
+        return nullptr;
     }
 
   protected:

@@ -1,7 +1,9 @@
 #include "output.h"
 
 #include <algorithm>
+#include <cstring>
 #include <unistd.h>
+#include <vector>
 
 GPUGTiffOutput::GPUGTiffOutput(std::unique_ptr<GPUGTiffHollow> poHollow,
                                GDALDataset *poInner,
@@ -32,6 +34,27 @@ void GPUGTiffOutput::UpdateFill()
     GByte abySample[16] = {};
     GPUGTiffFillSample(m_poInner->GetRasterBand(1), abySample);
     g_poApi->output_set_fill(m_poOutput.get(), abySample);
+}
+
+// GTiff writes the tags when the first pixel comes, and again only what changes
+// afterwards. The hollow dataset gets a block that it leaves out, for the same.
+void GPUGTiffOutput::SettleTags()
+{
+    if (m_bSettled)
+        return;
+    m_bSettled = true;
+    GDALRasterBand *poFirst = m_poInner->GetRasterBand(1);
+    int nBlockX = 0;
+    int nBlockY = 0;
+    poFirst->GetBlockSize(&nBlockX, &nBlockY);
+    const GDALDataType eType = poFirst->GetRasterDataType();
+    const int nBytes = GDALGetDataTypeSizeBytes(eType);
+    GByte abySample[16] = {};
+    GPUGTiffFillSample(poFirst, abySample);
+    std::vector<GByte> abyBlock(static_cast<size_t>(nBlockX) * nBlockY * nBytes);
+    for (size_t i = 0; i < abyBlock.size(); i += nBytes)
+        memcpy(&abyBlock[i], abySample, nBytes);
+    CPL_IGNORE_RET_VAL(poFirst->WriteBlock(0, 0, abyBlock.data()));
 }
 
 GDALRasterBand *GPUGTiffOutput::Mask() const
@@ -154,6 +177,7 @@ CPLErr GPUGTiffOutput::Close()
 
 CPLErr GPUGTiffOutput::Write(int nImage, gpugtiff::Request &sRequest)
 {
+    SettleTags();
     // What GDAL's cache holds of the window was written or read before.
     for (int i = 0; i < sRequest.band_count; ++i)
     {
@@ -426,6 +450,7 @@ CPLErr GPUGTiffOutputBand::IWriteBlock(int nBlockXOff, int nBlockYOff,
         return poInner ? poInner->WriteBlock(nBlockXOff, nBlockYOff, pImage)
                        : CE_Failure;
     }
+    Owner()->SettleTags();
     gpugtiff::Request sRequest = {};
     sRequest.x = nBlockXOff * nBlockXSize;
     sRequest.y = nBlockYOff * nBlockYSize;
@@ -648,9 +673,21 @@ CPLErr GPUGTiffOutputBand::GetHistogram(double dfMin, double dfMax,
                                         GDALProgressFunc pfnProgress,
                                         void *pProgressData)
 {
-    return GDALRasterBand::GetHistogram(dfMin, dfMax, nBuckets, panHistogram,
-                                        bIncludeOutOfRange, bApproxOK,
-                                        pfnProgress, pProgressData);
+    // GTiff remembers histograms (.aux.xml), and can be handed one of this kind
+    // only.
+    if (!bIncludeOutOfRange || bApproxOK)
+        Owner()->Realise();
+    if (Owner()->Output() == nullptr)
+        return GDALProxyRasterBand::GetHistogram(
+            dfMin, dfMax, nBuckets, panHistogram, bIncludeOutOfRange, bApproxOK,
+            pfnProgress, pProgressData);
+    const CPLErr eErr = GDALRasterBand::GetHistogram(
+        dfMin, dfMax, nBuckets, panHistogram, bIncludeOutOfRange, bApproxOK,
+        pfnProgress, pProgressData);
+    if (eErr == CE_None)
+        GDALProxyRasterBand::SetDefaultHistogram(dfMin, dfMax, nBuckets,
+                                                 panHistogram);
+    return eErr;
 }
 
 CPLErr GPUGTiffOutputBand::GetDefaultHistogram(

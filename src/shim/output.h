@@ -47,6 +47,8 @@ class GPUGTiffOutput final : public GDALProxyDataset
 
     CPLErr Write(int nImage, gpugtiff::Request &sRequest);
     void UpdateFill();
+    // To be called before the first pixel is written, as GTiff does.
+    void SettleTags();
     GDALRasterBand *Mask() const;
     MetadataList Counters();
 
@@ -107,6 +109,7 @@ class GPUGTiffOutput final : public GDALProxyDataset
     GPUGTiffOutputPtr m_poOutput;
     std::unique_ptr<GPUGTiffOutputBand> m_poMask{};
     CPLStringList m_aosCounters{};
+    bool m_bSettled = false;
     int m_nPid;
 
     CPL_DISALLOW_COPY_ASSIGN(GPUGTiffOutput)

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
-#include <vector>
 
 #include "band.h"
 #include "hollow.h"
+#include "messages.h"
 
 bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
                      int nBufXSize, int nBufYSize,
@@ -148,29 +147,12 @@ void GPUGTiffDataset::FillSample(void *pCall, int nBandIn, void *pSample)
                        pSample);
 }
 
-// Messages held back until it is known what becomes of a tile.
-struct HeldMessage
-{
-    CPLErr eClass;
-    CPLErrorNum nNumber;
-    std::string osText;
-};
-
-static void CPL_STDCALL HoldMessage(CPLErr eClass, CPLErrorNum nNumber,
-                                    const char *pszText)
-{
-    auto paoHeld =
-        static_cast<std::vector<HeldMessage> *>(CPLGetErrorHandlerUserData());
-    paoHeld->push_back({eClass, nNumber, pszText});
-}
-
 int GPUGTiffDataset::RedoByGTiff(void *pCall, const gpugtiff::Redo *psRedo)
 {
     const Call *psCall = static_cast<Call *>(pCall);
     const gpugtiff::Request &sRequest = *psCall->psRequest;
     GDALDataset *poInner = psCall->poDS->m_poInner;
-    std::vector<HeldMessage> aoHeld;
-    CPLPushErrorHandlerEx(HoldMessage, &aoHeld);
+    GPUGTiffMessages oMessages;
     // libtiff takes the first tile it decodes for the kind of all (old-style LZW):
     // that must not be a damaged one.
     if (!psCall->poDS->m_bInnerHasRead)
@@ -180,7 +162,7 @@ int GPUGTiffDataset::RedoByGTiff(void *pCall, const gpugtiff::Redo *psRedo)
             poInner->GetRasterBand(1)->GetLockedBlockRef(0, 0);
         if (poBlock != nullptr)
             poBlock->DropLock();
-        aoHeld.clear();
+        oMessages.Clear();
     }
     CPLErr eErr;
     if (sRequest.whole_block)
@@ -201,18 +183,15 @@ int GPUGTiffDataset::RedoByGTiff(void *pCall, const gpugtiff::Redo *psRedo)
             const_cast<int *>(psRedo->bands), sRequest.pixel_space,
             sRequest.line_space, sRequest.band_space, nullptr);
     }
-    CPLPopErrorHandler();
     // Where GTiff fails, its first reason goes into our message; where it reads
     // on, the user hears what GTiff has to say.
     if (eErr != CE_None)
     {
         snprintf(psRedo->message, psRedo->message_size, "%s",
-                 aoHeld.empty() ? "" : aoHeld.front().osText.c_str());
+                 oMessages.First().c_str());
         return 1;
     }
-    for (const HeldMessage &sMessage : aoHeld)
-        CPLError(sMessage.eClass, sMessage.nNumber, "%s",
-                 sMessage.osText.c_str());
+    oMessages.Raise();
     return 0;
 }
 

@@ -56,7 +56,7 @@ struct Value {
 }
 
 /// Directories, one pointing to the next, for a certain place in the file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Laid {
     /// What to write there.
     pub bytes: Vec<u8>,

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::codec::CodecError;
 use super::predictor::forward;
 use super::tile::{Worker, is_as_stored};
-use super::{TASK_BYTES, allocate, deflate, lzw, packbits, predictor, zstd};
+use super::{TASK_BYTES, deflate, lzw, packbits, predictor, zstd};
 use crate::engine::{
-    Codec, Packed, PixelBatch, PixelJob, PixelSource, Predictor, Sample, TileSpec,
+    Codec, Packed, PixelBatch, PixelJob, PixelSource, Predictor, Sample, TileSpec, allocate,
 };
 use crate::error::{Error, Result};
 use crate::process::pool;

@@ -10,7 +10,6 @@
 
 pub mod codec;
 pub mod deflate;
-pub mod interleave;
 pub mod isal;
 pub mod lzw;
 pub mod packbits;
@@ -24,9 +23,10 @@ use std::sync::Mutex;
 
 use self::tile::Worker;
 use super::{
-    Batch, Engine, Packed, PixelBatch, PixelSink, PixelSource, Staged, TileError, TileJob, TileSpec,
+    Batch, Engine, Packed, PixelBatch, PixelSink, PixelSource, Staged, TileError, TileJob,
+    TileSpec, allocate,
 };
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::process::pool;
 
 /// Slots of the staging buffer begin at multiples of this.
@@ -87,16 +87,6 @@ impl Engine for CpuEngine {
     ) -> Result<()> {
         encode::encode(batch, source, packed)
     }
-}
-
-/// A zeroed buffer, or an error where the system has no memory for it.
-pub(crate) fn allocate(bytes: usize, place: &'static str) -> Result<Vec<u8>> {
-    let mut buffer = Vec::new();
-    buffer
-        .try_reserve_exact(bytes)
-        .map_err(|_| Error::OutOfMemory { bytes: bytes as u64, place })?;
-    buffer.resize(bytes, 0);
-    Ok(buffer)
 }
 
 /// A batch that each worker reads as it goes.

@@ -7,8 +7,10 @@ use super::deflate::Deflate;
 use super::encode::Encoders;
 use super::lzw::Lzw;
 use super::zstd::Zstd;
-use super::{allocate, packbits, predictor};
-use crate::engine::{Codec, PixelSink, Pixels, Predictor, Sample, TileError, TileJob, TileSpec};
+use super::{packbits, predictor};
+use crate::engine::{
+    Codec, PixelSink, Pixels, Predictor, Sample, TileError, TileJob, TileSpec, allocate,
+};
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
 

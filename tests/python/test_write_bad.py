@@ -1,0 +1,486 @@
+"""Writing that cannot succeed: bad options, no room, a source that breaks off, a callback that says stop. Each gives
+an error, a non-zero exit, and no file that opens with wrong pixels."""
+
+import os
+import re
+import resource
+import shutil
+import stat
+import signal
+
+import harness
+import numpy as np
+import pytest
+import sinkfault
+import tiffpatch
+import written
+from osgeo import gdal
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return written.noise_source(tmp_path_factory.mktemp("s") / "s.tif", 700, 600, 3, INTERLEAVE="PIXEL")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return sinkfault.build(tmp_path_factory.mktemp("lib"))
+
+
+EMPTY_VRT = '<VRTDataset rasterXSize="%d" rasterYSize="%d"><VRTRasterBand dataType="Byte" band="1"/></VRTDataset>'
+
+
+def refused(done, target):
+    """An error that names the driver's reason, a non-zero exit, nothing left beside the target either."""
+    assert done.returncode > 0, "exit %d: %s" % (done.returncode, done.stderr)
+    assert "ERROR" in done.stderr, done.stderr
+    folder = os.path.dirname(str(target))
+    left = os.listdir(folder) if os.path.isdir(folder) else []
+    assert left == [] or written.SELF_TEST, "left behind: %s\n%s" % (left, done.stderr)
+
+
+def fresh(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir(exist_ok=True)
+    return folder / "o.tif"
+
+
+# ---- options and sizes ---------------------------------------------------------------------
+
+BAD = [
+    dict(PREDICTOR=4), dict(PREDICTOR="FOO"), dict(BLOCKXSIZE=17, BLOCKYSIZE=16), dict(BLOCKXSIZE=16, BLOCKYSIZE=20),
+    dict(BLOCKXSIZE=-16), dict(COMPRESS="FOO"), dict(BATCH_MB=0), dict(BATCH_MB=-1), dict(BATCH_MB="many"),
+    dict(ENGINE="GPU"), dict(COPY_TILES="PERHAPS"), dict(NUM_THREADS="FOO"), dict(NUM_THREADS=0),
+    dict(INTERLEAVE="LINE"),
+    dict(COMPRESS="DEFLATE", PREDICTOR=3), dict(COMPRESS="DEFLATE", ZLEVEL=99), dict(COMPRESS="ZSTD", ZSTD_LEVEL=99),
+    dict(ENDIANNESS="MIDDLE"),
+]  # fmt: skip
+IDS = [",".join("%s=%s" % kv for kv in o.items()) for o in BAD]
+# GTiff 3.6 takes these and goes on with a warning (or a default): so may we, but the pixels have to be right.
+LENIENT = {"NUM_THREADS=FOO", "NUM_THREADS=0", "ENDIANNESS=MIDDLE", "COMPRESS=FOO", "COMPRESS=DEFLATE,ZLEVEL=99",
+           "COMPRESS=ZSTD,ZSTD_LEVEL=99", "BLOCKXSIZE=-16"}  # fmt: skip
+
+
+@pytest.mark.parametrize("options", BAD, ids=IDS)
+@pytest.mark.parametrize("by_copy", [True, False])
+def test_bad_options(tmp_path, options, by_copy):
+    """Refused before anything is made: an existing file of that name goes only where GTiff would have removed it, and
+    nothing is left in its place."""
+    written.ours_only()
+    raster = written.Raster(harness.rng("bad"), "uint16", (3, 60, 70))
+    path = fresh(tmp_path)
+    with harness.Errors() as errors:
+        ds = written.copy(path, raster.mem(), **options) if by_copy else raster.create(path, **options)
+    if ds is None:
+        assert errors.failures(), "refused without an error"
+        named = [k for k, v in options.items() if k in errors.text() or str(v) in errors.text()]
+        assert named and "/vsimem/" not in errors.text(), "which option, which file? %s" % errors.text()
+        assert os.listdir(path.parent) == []
+        return
+    assert IDS[BAD.index(options)] in LENIENT, "taken: %s" % errors.text()
+    assert len(errors) > 0, "taken without a word"
+    with harness.Errors():
+        if not by_copy:
+            written.whole_raster(None, raster, ds)
+        ds = None
+    harness.same_bytes(written.read_gtiff(path), raster.whole(), str(options))
+
+
+@pytest.mark.parametrize("options", BAD[:5] + BAD[6:7], ids=IDS[:5] + IDS[6:7])
+def test_bad_options_of_a_command(tmp_path, source, options):
+    written.ours_only()
+    refused_or_lenient = written.translate(source, fresh(tmp_path), **options)
+    if IDS[BAD.index(options)] not in LENIENT:
+        refused(refused_or_lenient, fresh(tmp_path))
+
+
+def test_mistyped_option_is_warned_of(tmp_path, source):
+    done = written.translate(source, fresh(tmp_path), COMPRES="LZW")
+    assert "COMPRES" in done.stderr and "Warning" in done.stderr
+
+
+def test_every_option_of_gtiff_is_listed():
+    """GDAL's validation warns of what is not in the list: all of GTiff's, and ours."""
+    written.ours_only()
+    xml = gdal.GetDriverByName(written.DRIVER).GetMetadataItem("DMD_CREATIONOPTIONLIST")
+    names = lambda text: set(re.findall(r"<Option [^>]*name=['\"](\w+)", text))  # noqa: E731
+    gtiff = names(gdal.GetDriverByName("GTiff").GetMetadataItem("DMD_CREATIONOPTIONLIST"))
+    assert len(gtiff) > 20 and gtiff <= names(xml), gtiff - names(xml)
+    assert {"BATCH_MB", "ENGINE", "NUM_THREADS", "COPY_TILES", "LEVEL"} <= names(xml)
+
+
+@pytest.mark.parametrize("shape", [(1, 0, 10), (1, 10, 0), (1, -5, 10), (0, 10, 10), (70000, 10, 10)])
+def test_absurd_shapes(tmp_path, shape):
+    """As GTiff: zero bands and too many are refused, too."""
+    path = fresh(tmp_path)
+    got = []
+    for driver in (written.DRIVER, "GTiff"):
+        with harness.Errors() as errors:
+            ds = written.create(path, shape, driver=driver)
+        got.append(ds is None)
+        assert ds is not None or errors.failures()
+        ds = None
+        if got[-1]:
+            assert os.listdir(path.parent) == []
+        else:
+            path.unlink()
+    assert got[0] == got[1], "ours refuses: %s, GTiff: %s" % tuple(got)
+
+
+@pytest.mark.parametrize("options", [dict(COMPRESS="DEFLATE"), dict(COMPRESS="NONE")])
+def test_absurd_size(tmp_path, options):
+    """2^31 - 1 pixels each way: GTiff refuses for the number of tiles or the space; nobody allocates it."""
+    code = """
+import json, resource, sys, written
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+import harness
+with harness.Errors() as errors:
+    ds = written.create(sys.argv[1], (1, 2**31 - 1, 2**31 - 1), TILED="YES", BIGTIFF="YES", %s)
+    refused = ds is None
+    ds = None
+print(json.dumps([refused, errors.failures()]))
+""" % ",".join("%s='%s'" % kv for kv in options.items())
+    path = fresh(tmp_path)
+    refused_, errors = harness.run_json(code, path, timeout=60)
+    assert refused_ and errors, (refused_, errors)
+    assert os.listdir(path.parent) == []
+
+
+# ---- targets -------------------------------------------------------------------------------
+
+
+def test_missing_directory(tmp_path, source):
+    target = tmp_path / "nowhere" / "o.tif"
+    refused(written.translate(source, target), target)
+    assert not target.parent.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="ROOT WRITES ANYWHERE: not shown as root")
+def test_read_only_directory(tmp_path, source):
+    target = fresh(tmp_path)
+    target.parent.chmod(0o500)
+    try:
+        refused(written.translate(source, target), target)
+    finally:
+        target.parent.chmod(0o700)
+
+
+def test_where_nothing_can_be_made(source):
+    done = written.translate(source, "/proc/o.tif")
+    assert done.returncode > 0 and "ERROR" in done.stderr
+
+
+def test_a_device_is_not_replaced(tmp_path, source):
+    """A full disk as a device; a file of ours in its place would be a success."""
+    device = tmp_path / "full"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o600, os.makedev(1, 7))
+        with open(device, "rb") as f:
+            f.read(1)
+    except OSError:
+        pytest.skip("NO DEVICES HERE: not shown without the right to make one")
+    done = written.translate(source, device)
+    assert done.returncode > 0 and "ERROR" in done.stderr
+    assert not device.exists() or stat.S_ISCHR(device.stat().st_mode)
+
+
+def test_target_is_a_directory(tmp_path, source):
+    target = tmp_path / "o.tif"
+    target.mkdir()
+    (target / "keep").write_text("x")
+    done = written.translate(source, target)
+    assert done.returncode > 0 and (target / "keep").read_text() == "x"
+
+
+def test_target_is_the_source(tmp_path, source):
+    """gdal_translate over its own source: whatever it says, what is left opens with right pixels or not at all."""
+    path = tmp_path / "s.tif"
+    shutil.copy(source, path)
+    want = written.read_gtiff(path)
+    written.translate(path, path, COMPRESS="DEFLATE")
+    if path.exists():
+        assert written.read_gtiff(path) in (want, None)
+
+
+def test_old_file_is_replaced_not_written_into(tmp_path, source):
+    """Unlinked and made anew: who holds the old one open reads on in it, and a second name keeps the old bytes."""
+    target = fresh(tmp_path)
+    raster = written.Raster(harness.rng("old"), "uint8", (1, 200, 300))
+    ds = written.copy(target, raster.mem(), "GTiff", TILED="YES")
+    ds = None
+    link = target.parent / "link.tif"
+    os.link(target, link)
+    reader = harness.open_gtiff(str(target))
+    written.succeeded(written.translate(source, target))
+    gdal.SetCacheMax(1), gdal.SetCacheMax(64 << 20)
+    harness.same_bytes(reader.ReadRaster(), raster.whole(), "the old file, open")
+    harness.same_bytes(written.read_gtiff(link), raster.whole(), "the old file's other name")
+    harness.same_bytes(written.read_gtiff(target), written.read_gtiff(source), "the new file")
+
+
+def test_two_writers_of_one_name(tmp_path):
+    """The last to close may win or lose, but neither's tiles are in the other's file."""
+    target = fresh(tmp_path)
+    a, b = (written.Raster(harness.rng("two", k), "uint16", (1, 500, 400)) for k in range(2))
+    first, second = a.create(target, COMPRESS="LZW"), b.create(target, COMPRESS="LZW")
+    for y in range(0, 500, 50):
+        a.write(first, 0, y, 400, 50)
+        b.write(second, 0, y, 400, 50)
+    with harness.Errors():
+        first = None
+        second = None
+    assert written.SELF_TEST or written.read_gtiff(target) in (a.whole(), b.whole())
+
+
+# ---- sources -------------------------------------------------------------------------------
+
+
+def damaged(tmp_path, source, how):
+    """A copy whose second half is gone, or whose last tiles are said to lie behind its end, or hold rubbish."""
+    path = str(tmp_path / (how + ".tif"))
+    ds = written.copy(path, harness.open_gtiff(source), "GTiff", TILED="YES", COMPRESS="DEFLATE", BLOCKXSIZE=128,
+                      BLOCKYSIZE=128)  # fmt: skip
+    ds = None
+    tiff = tiffpatch.Tiff(path)
+    n = len(tiff.striles())
+    if how == "cut":
+        tiff.data = tiff.data[: tiff.striles()[n * 2 // 3][0]]
+    elif how == "behind":
+        tiff.set(tiffpatch.OFFSETS, len(tiff.data) + 1000, n - 2)
+    elif how == "overlapping":
+        tiff.set(tiffpatch.COUNTS, 0xFFFFFFF0, n - 2)
+    else:
+        offset, count = tiff.striles()[n - 2]
+        tiff.data[offset : offset + count] = bytes(count)
+    tiff.save()
+    return path
+
+
+@pytest.mark.parametrize("copied", ["AUTO", "NO"])
+@pytest.mark.parametrize("how", ["cut", "behind", "rubbish"])
+def test_source_breaks_off(tmp_path, source, how, copied):
+    """Nothing left but the error; with rubbish inside a tile a copy of tiles may not notice, but then the copy reads
+    as the source does."""
+    path, target = damaged(tmp_path, source, how), fresh(tmp_path)
+    same = dict(COMPRESS="DEFLATE", TILED="YES", BLOCKXSIZE=128, BLOCKYSIZE=128)
+    done = written.translate(path, target, COPY_TILES=copied, **same)
+    if how == "rubbish" and copied == "AUTO" and done.returncode == 0:
+        a, b = harness.open_gtiff(path), harness.open_gtiff(str(target))
+        with harness.Errors():
+            for y in range(0, 600, 100):
+                harness.same_bytes(b.ReadRaster(0, y, 700, 100), a.ReadRaster(0, y, 700, 100), "rows at %d" % y)
+        return
+    refused(done, target)
+
+
+def test_source_is_untouched(tmp_path, source):
+    path, target = damaged(tmp_path, source, "cut"), fresh(tmp_path)
+    before = written.digest(path), os.stat(path).st_mtime_ns
+    written.translate(path, target)
+    assert (written.digest(path), os.stat(path).st_mtime_ns) == before
+
+
+# ---- progress ------------------------------------------------------------------------------
+
+PIXEL_FUNCTION = """
+import numpy as np
+def ramp(in_ar, out_ar, xoff, yoff, xsize, ysize, raster_xsize, raster_ysize, buf_radius, gt, **kw):
+    out_ar[:] = (np.arange(ysize)[:, None] + yoff + np.arange(xsize)[None, :] * 7) % 251
+    import written
+    written.ROWS_ASKED.append(yoff + ysize)
+"""
+
+
+def derived(w, h):
+    """A source that notes how far it was asked."""
+    written.ROWS_ASKED.clear()
+    code = PIXEL_FUNCTION.replace("<", "&lt;")
+    return gdal.Open(
+        '<VRTDataset rasterXSize="%d" rasterYSize="%d"><VRTRasterBand dataType="Byte" band="1" subClass='
+        '"VRTDerivedRasterBand"><PixelFunctionLanguage>Python</PixelFunctionLanguage><PixelFunctionType>ramp'
+        "</PixelFunctionType><PixelFunctionCode>%s</PixelFunctionCode></VRTRasterBand></VRTDataset>" % (w, h, code))
+
+
+@pytest.mark.parametrize("compress", ["NONE", "DEFLATE"])
+def test_progress_is_even(tmp_path, compress):
+    seen = []
+    source = written.Raster(harness.rng("p"), "uint8", (1, 4000, 4096)).mem()
+    note = lambda p, message, data: seen.append(p) or 1  # noqa: E731
+    ds = written.copy(fresh(tmp_path), source, callback=note, COMPRESS=compress, BATCH_MB=1, TILED="YES")
+    assert ds is not None
+    assert seen == sorted(seen), "goes back"
+    assert seen[-1] == 1.0 and seen[0] <= 0.2 and all(0 <= p <= 1 for p in seen)
+    steps = [b - a for a, b in zip([0] + seen, seen)]
+    assert max(steps) <= 0.2, "jumps by %.2f" % max(steps)
+
+
+@pytest.mark.parametrize("stop", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("interleave", ["PIXEL", "BAND"])
+def test_false_from_progress_stops_it(tmp_path, stop, interleave):
+    seen, path = [], fresh(tmp_path)
+    raster = written.Raster(harness.rng("stop"), "uint16", (2, 2000, 2048))
+
+    def callback(p, message, data):
+        seen.append(p)
+        return 0 if p >= stop else 1
+
+    with harness.Errors() as errors:
+        ds = written.copy(path, raster.mem(), callback=callback, COMPRESS="LZW", BATCH_MB=1, INTERLEAVE=interleave)
+    assert ds is None, "went on to the end"
+    assert [n for _, n, _ in errors if n == gdal.CPLE_UserInterrupt], "no user interrupt: %s" % errors
+    assert len([p for p in seen if p >= stop]) == 1, "asked again after the stop: %s" % seen
+    assert os.listdir(path.parent) == []
+
+
+def test_stop_comes_within_a_batch(tmp_path):
+    """Told by how far the source was asked: 64 batches in all, stopped after a quarter."""
+    path, at = fresh(tmp_path), []
+    with harness.config(GDAL_VRT_ENABLE_PYTHON="YES"):
+        source = derived(4096, 16384)
+
+        def callback(p, message, data):
+            if p >= 0.25:
+                at.append(p)
+            return 0 if p >= 0.25 else 1
+
+        with harness.Errors():
+            ds = written.copy(path, source, callback=callback, COMPRESS="ZSTD", BATCH_MB=1, TILED="YES")
+    assert ds is None and at
+    asked = max(written.ROWS_ASKED) / 16384
+    # The next batch is being read and one more may be ahead of it: three of 64.
+    assert asked <= at[0] + 3.5 / 64, "asked to %.3f, stopped at %.3f" % (asked, at[0])
+    assert os.listdir(path.parent) == []
+
+
+# ---- no room -------------------------------------------------------------------------------
+
+
+def test_file_size_limit(tmp_path, source):
+    """RLIMIT_FSIZE: the write that crosses it fails with EFBIG, for us as on a full disk."""
+    target = fresh(tmp_path)
+
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    for compress in ("NONE", "LZW"):
+        done = written.run("gdal_translate", "-q", "-of", written.DRIVER, "-co", "COMPRESS=" + compress, source, target,
+                           preexec_fn=limit)  # fmt: skip
+        refused(done, target)
+
+
+def in_small_tmpfs(folder, *command, env=None, size="500k"):
+    """Runs a command with a file system of that size mounted on the folder, seen by nobody else; the folder's content
+    afterwards is the last line of output."""
+    script = 'mount -t tmpfs -o size=%s none "$0" || exit 99; "$@"; code=$?; echo left: $(ls -A "$0"); exit $code'
+    script %= size
+    return written.run("unshare", "-m", "sh", "-c", script, folder, *command, env=env)
+
+
+@pytest.mark.parametrize("compress,check", [("NONE", "YES"), ("NONE", "NO"), ("DEFLATE", "YES")])
+@pytest.mark.parametrize("tool", ["gdal_translate", "gdalwarp"])
+def test_disk_full(tmp_path, source, compress, check, tool):
+    target = fresh(tmp_path)
+    command = [tool, "-q", "-of", written.DRIVER, "-co", "COMPRESS=" + compress]
+    if tool == "gdalwarp":
+        command += ["-to", "SRC_METHOD=NO_GEOTRANSFORM", "-to", "DST_METHOD=NO_GEOTRANSFORM"]
+    done = in_small_tmpfs(target.parent, *command, source, target, env={"CHECK_DISK_FREE_SPACE": check})
+    if done.returncode in (1, 99) and ("unshare failed" in done.stderr or "mount:" in done.stderr):
+        pytest.skip("NO TMPFS: mounting is not allowed here")
+    assert done.returncode > 0 and "ERROR" in done.stderr, (done.returncode, done.stderr)
+    if tool == "gdal_translate":
+        assert written.SELF_TEST or done.stdout.strip().endswith("left:"), done.stdout
+
+
+@pytest.mark.parametrize("check", ["YES", "NO"])
+def test_disk_space_is_checked_beforehand(tmp_path, check):
+    """As GTiff: from a gigabyte uncompressed, before the first byte, unless told not to."""
+    vrt = tmp_path / "e.vrt"
+    vrt.write_text(EMPTY_VRT % (40000, 40000))
+    target = fresh(tmp_path)
+    for driver in (written.DRIVER, "GTiff"):
+        command = ["gdal_translate", "-q", "-of", driver, "-co", "COMPRESS=NONE", "-co", "TILED=YES", vrt, target]
+        done = in_small_tmpfs(target.parent, *command, env={"CHECK_DISK_FREE_SPACE": check})
+        if "unshare failed" in done.stderr or "mount:" in done.stderr:
+            pytest.skip("NO TMPFS: mounting is not allowed here")
+        assert ("CHECK_DISK_FREE_SPACE" in done.stderr) == (check == "YES"), done.stderr
+        assert check == "NO" or done.returncode > 0  # without the check zeros may take no room at all
+
+
+def test_no_memory(tmp_path):
+    """With address space for little more than the process: an error or success, no crash, hang or wrong pixel."""
+    written.ours_only()  # GTiff hangs where a thread cannot be made
+    code = """
+import json, resource, sys, written, harness
+raster = written.Raster(harness.rng("memory"), "uint16", (4, 1500, 2000))
+mem = raster.mem()
+now = int(open("/proc/self/statm").read().split()[0]) * 4096
+unlimited = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (now + int(sys.argv[2]), unlimited[1]))
+with harness.Errors() as errors:
+    ds = written.copy(sys.argv[1], mem, COMPRESS="DEFLATE", BATCH_MB=64, NUM_THREADS=2)
+    done = ds is not None
+    ds = None
+resource.setrlimit(resource.RLIMIT_AS, unlimited)
+print(json.dumps([done, len(errors.failures()), written.read_gtiff(sys.argv[1]) == raster.whole()]))
+"""
+    for room in (2 << 20, 20 << 20, 50 << 20, 90 << 20):
+        path = fresh(tmp_path)
+        done, errors, right = harness.run_json(code, path, room, timeout=60)
+        clean = (done and right and not errors) or (not done and errors and not path.exists())
+        assert clean, (room, done, errors, right)
+        if path.exists():
+            path.unlink()
+
+
+# ---- more than 4 GiB -----------------------------------------------------------------------
+
+
+def huge_source(tmp_path, w=32768, h=36864):
+    """A TIFF of 4.5 GiB whose tiles are all one and the same megabyte of the file."""
+    path = str(tmp_path / "huge.tif")
+    side = 2048
+    ds = written.create(path, (1, h, w), gdal.GDT_Int32, "GTiff", TILED="YES", BLOCKXSIZE=side, BLOCKYSIZE=side,
+                        COMPRESS="PACKBITS", SPARSE_OK="YES", BIGTIFF="YES")  # fmt: skip
+    ds.GetRasterBand(1).WriteRaster(0, 0, side, side, np.random.default_rng(1).bytes(side * side * 4))
+    ds = None
+    tiff = tiffpatch.Tiff(path)
+    (offset, count), n = tiff.striles()[0], len(tiff.striles())
+    for i in range(n):
+        tiff.set(tiffpatch.OFFSETS, offset, i)
+        tiff.set(tiffpatch.COUNTS, count, i)
+    tiff.save()
+    assert count * n > (4 << 30) + (64 << 20)
+    return path, n
+
+
+@pytest.mark.parametrize("bigtiff", ["NO", "IF_NEEDED"])
+def test_compressed_beyond_4_gib(tmp_path, library, bigtiff):
+    """Compressed tiles are copied, their bytes left out (holes): NO fails before the byte that does not fit, and
+    IF_NEEDED becomes BigTIFF exactly then."""
+    written.ours_only()
+    path, n = huge_source(tmp_path)
+    target = fresh(tmp_path)
+    env = sinkfault.env(library, target, HOLES=1)
+    done = written.translate(path, target, env=env, BIGTIFF=bigtiff, COMPRESS="PACKBITS", TILED="YES", BLOCKXSIZE=2048,
+                             BLOCKYSIZE=2048)  # fmt: skip
+    if bigtiff == "NO":
+        refused(done, target)
+        assert "BIGTIFF" in done.stderr.upper(), done.stderr
+        return
+    written.succeeded(done)
+    assert written.header(target) == ("II", 43) and target.stat().st_size > 4 << 30
+    ds = harness.open_gtiff(str(target))
+    band = ds.GetRasterBand(1)
+    last = int(band.GetMetadataItem("BLOCK_OFFSET_%d_%d" % (32768 // 2048 - 1, 36864 // 2048 - 1), "TIFF"))
+    assert last > 4 << 30
+
+
+def test_uncompressed_beyond_4_gib(tmp_path):
+    """The size is known: refused at once with NO, by both drivers."""
+    vrt = tmp_path / "e.vrt"
+    vrt.write_text(EMPTY_VRT % (70000, 70000))
+    target = fresh(tmp_path)
+    for driver in (written.DRIVER, "GTiff"):
+        done = written.translate(vrt, target, driver=driver, BIGTIFF="NO", COMPRESS="NONE", TILED="YES")
+        refused(done, target)

@@ -1,0 +1,114 @@
+"""kill -9 at chosen bytes of what is written: what is left is no TIFF to anybody, or holds the right pixels. At least
+200 kills in a run; the count of leftovers holding more than half of the data is printed with the totals."""
+
+import os
+import signal
+import subprocess
+import time
+
+import harness
+import pytest
+import sinkfault
+import written
+
+OPTIONS = {
+    "tiles": dict(TILED="YES", COMPRESS="ZSTD", INTERLEAVE="PIXEL", BLOCKXSIZE=128, BLOCKYSIZE=128),
+    "planes": dict(TILED="YES", COMPRESS="LZW", INTERLEAVE="BAND", BLOCKXSIZE=128, BLOCKYSIZE=128),
+    "strips": dict(TILED="NO", COMPRESS="NONE", INTERLEAVE="PIXEL", BLOCKYSIZE=32),
+}
+RUNS = [("copy", "tiles"), ("copy", "planes"), ("copy", "strips"), ("rows", "tiles"), ("rows", "strips"),
+        ("bands", "tiles"), ("upwards", "planes"), ("flushed", "tiles")]  # fmt: skip
+KILLS = 40  # a run of each of the above: 320 together
+
+
+def points(rng, total):
+    """Bytes at which to kill: spread over the whole, and every few of the last ones, where directory and header are."""
+    spread = [1 + (total - 1) * k // (KILLS // 2) for k in range(KILLS // 2)]
+    late = [total - k for k in (0, 1, 2, 4, 7, 8, 9, 12, 15, 16, 17, 20, 40)]
+    chance = [rng.randint(1, total) for _ in range(KILLS - len(spread) - len(late))]
+    return [p for p in spread + late + chance if 0 < p <= total]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return sinkfault.build(tmp_path_factory.mktemp("lib"))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return written.noise_source(tmp_path_factory.mktemp("s") / "s.tif", 700, 600, 3, INTERLEAVE="PIXEL")
+
+
+@pytest.mark.parametrize("way,layout", RUNS, ids=lambda v: v)
+def test_killed_at_a_byte(way, layout, library, source, tmp_path, total):
+    written.ours_only()
+    rng = harness.rng("kill", way, layout)
+    options = written.option_list(dict(OPTIONS[layout], COPY_TILES="NO", BATCH_MB=1, PHOTOMETRIC="MINISBLACK"))
+    with sinkfault.Worker(library, tmp_path / "out", source, written.DRIVER, options) as worker:
+        whole = worker.run(way=way, only=sinkfault.TARGET)
+        assert whole["code"] == 0 and whole["right"], whole
+        for n, at in enumerate(points(rng, whole["bytes"])):
+            # Every other kill loses what stdio still held, as a real one does.
+            after = worker.run(way=way, only=sinkfault.TARGET, kill=at, flush=n % 2)
+            where = "GPUGTIFF_SEED=%d %s %s killed at byte %d of %d: %s" % (
+                harness.SEED, way, layout, at, whole["bytes"], after)  # fmt: skip
+            assert after["code"] == -signal.SIGKILL, where
+            assert not after["opens"] or after["right"], where
+            total("kills", 1)
+            total("leftovers with more than half of the data", after["size"] > whole["size"] // 2)
+            total("leftovers that open", after["opens"])
+
+
+def test_zero_header_until_the_end(library, source, tmp_path):
+    """Nothing of the signature is there while it is written, and overwriting such a leftover raises no error."""
+    written.ours_only()
+    target = tmp_path / "out" / "out.tif"
+    target.parent.mkdir()
+    env = sinkfault.env(library, target, KILL=200_000, FLUSH=1, ONLY=sinkfault.TARGET)
+    done = written.translate(source, target, env=env, COMPRESS="NONE", COPY_TILES="NO")
+    assert done.returncode == -signal.SIGKILL
+    with open(target, "rb") as f:
+        assert f.read(16) == bytes(16)
+    assert target.stat().st_size > 100_000
+    again = written.succeeded(written.translate(source, target, COMPRESS="NONE", COPY_TILES="NO"))
+    assert again.stderr == ""
+    harness.same_bytes(written.read_gtiff(target), written.read_gtiff(source), "written over a leftover")
+
+
+def slow_source(tmp_path):
+    """A VRT that shows a file of noise many times: seconds of work, in little space."""
+    tile = written.noise_source(tmp_path / "t.tif", 1024, 1024)
+    parts = "".join(
+        "<SimpleSource><SourceFilename>%s</SourceFilename><SourceBand>1</SourceBand>"
+        '<SrcRect xOff="0" yOff="0" xSize="1024" ySize="1024"/>'
+        '<DstRect xOff="%d" yOff="%d" xSize="1024" ySize="1024"/></SimpleSource>' % (tile, x * 1024, y * 1024)
+        for y in range(60) for x in range(8))  # fmt: skip
+    vrt = tmp_path / "slow.vrt"
+    vrt.write_text('<VRTDataset rasterXSize="8192" rasterYSize="61440"><VRTRasterBand dataType="Byte" band="1">'
+                   "%s</VRTRasterBand></VRTDataset>" % parts)  # fmt: skip
+    return vrt
+
+
+@pytest.mark.parametrize("tool", ["gdal_translate", "gdalwarp"])
+def test_ctrl_c_leaves_no_file_that_opens(tmp_path, tool):
+    written.ours_only()
+    folder = tmp_path / "out"
+    folder.mkdir()
+    target = folder / "o.tif"
+    options = written.flags(dict(COMPRESS="DEFLATE", ZLEVEL=9, BATCH_MB=4))
+    more = ["-to", "SRC_METHOD=NO_GEOTRANSFORM", "-to", "DST_METHOD=NO_GEOTRANSFORM"] if tool == "gdalwarp" else []
+    command = [tool, "-q", "-of", written.DRIVER, *options, *more, str(slow_source(tmp_path)), str(target)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    end = time.monotonic() + 40
+    while time.monotonic() < end and process.poll() is None:
+        if target.exists() and target.stat().st_size > 3_000_000:
+            break
+        time.sleep(0.02)
+    assert process.poll() is None, "over before it could be stopped: %s" % process.stderr.read()
+    process.send_signal(signal.SIGINT)
+    code = process.wait(20)
+    process.stderr.close()
+    assert code != 0
+    assert written.read_gtiff(target) is None if target.exists() else True
+    left = [f for f in os.listdir(folder) if f != "o.tif"]
+    assert left == [], "temporary files left: %s" % left
