@@ -103,6 +103,10 @@ impl Cargo {
 
 /// What comes back.
 pub struct Landed {
+    /// Its image.
+    pub image: usize,
+    /// Its tiles.
+    pub ids: Vec<u64>,
     /// Whether it worked.
     pub result: Result<()>,
     /// The encoded tiles.
@@ -113,26 +117,30 @@ pub struct Landed {
 
 /// A batch in the air.
 pub struct Flight {
-    /// Its image.
-    pub image: usize,
-    /// Its tiles.
-    pub ids: Vec<u64>,
+    image: usize,
+    ids: Vec<u64>,
     landing: Arc<Landing>,
+}
+
+struct Outcome {
+    result: Result<()>,
+    packed: Packed,
+    cargo: Option<Cargo>,
 }
 
 #[derive(Default)]
 struct Landing {
-    landed: Mutex<Option<Landed>>,
+    landed: Mutex<Option<Outcome>>,
     changed: Condvar,
 }
 
 impl Landing {
-    fn lock(&self) -> MutexGuard<'_, Option<Landed>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Outcome>> {
         self.landed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn land(&self, landed: Landed) {
-        *self.lock() = Some(landed);
+    fn land(&self, outcome: Outcome) {
+        *self.lock() = Some(outcome);
         self.changed.notify_all();
     }
 }
@@ -156,7 +164,7 @@ impl Flight {
             let mut packed = packed;
             let result = engine.encode(&batch, &cargo, &mut packed);
             if let Some(landing) = crash.0.take() {
-                landing.land(Landed { result, packed, cargo: Some(cargo) });
+                landing.land(Outcome { result, packed, cargo: Some(cargo) });
             }
         };
         if alone {
@@ -170,8 +178,9 @@ impl Flight {
     /// Waits for it, working along.
     pub fn land(self) -> Landed {
         loop {
-            if let Some(landed) = self.landing.lock().take() {
-                return landed;
+            let outcome = self.landing.lock().take();
+            if let Some(Outcome { result, packed, cargo }) = outcome {
+                return Landed { image: self.image, ids: self.ids, result, packed, cargo };
             }
             if pool::help() {
                 continue;
@@ -191,7 +200,7 @@ impl Drop for Crash {
     fn drop(&mut self) {
         if let Some(landing) = self.0.take() {
             let result = Err(Error::Device("internal error while encoding".into()));
-            landing.land(Landed { result, packed: Packed::default(), cargo: None });
+            landing.land(Outcome { result, packed: Packed::default(), cargo: None });
         }
     }
 }

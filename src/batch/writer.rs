@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::canvas::{Canvas, Place};
 use super::counters::Counters;
-use super::flight::{Cargo, Flight, Pixels};
+use super::flight::{Cargo, Flight, Landed, Pixels};
 use super::reader::Limits;
 use super::swath::Swaths;
 use crate::engine::{Engine, Packed, PixelBatch};
@@ -172,9 +172,10 @@ impl Writer {
         self.engine.appetite(spec, (self.limits.batch_bytes / 4).max(1))
     }
 
-    /// Sends a batch off; one that is in the air lands first.
+    /// Sends a batch off when the one in the air has landed; that one goes into the file
+    /// while this one is being encoded.
     pub(super) fn launch(&mut self, image: usize, ids: &[u64], pixels: Pixels) -> Result<()> {
-        self.land()?;
+        let before = self.take_landed()?;
         let canvas = &self.canvases[image];
         let batch = self.batch(image, ids);
         let cargo = Cargo {
@@ -186,7 +187,7 @@ impl Writer {
         };
         let packed = self.packed.pop().unwrap_or_default();
         self.flight = Some(Flight::start(&self.engine, image, batch, cargo, packed));
-        Ok(())
+        before.map_or(Ok(()), |before| self.unload(before))
     }
 
     pub(super) fn batch(&self, image: usize, ids: &[u64]) -> PixelBatch {
@@ -202,13 +203,22 @@ impl Writer {
 
     /// Waits for what is in the air and puts it into the file.
     pub(super) fn land(&mut self) -> Result<()> {
-        let Some(flight) = self.flight.take() else { return Ok(()) };
-        let (image, ids) = (flight.image, flight.ids.clone());
-        let landed = flight.land();
-        landed.result?;
-        self.commit(image, &ids, &landed.packed)?;
-        self.packed.push(landed.packed);
-        match landed.cargo.map(|cargo| cargo.pixels) {
+        self.take_landed()?.map_or(Ok(()), |landed| self.unload(landed))
+    }
+
+    fn take_landed(&mut self) -> Result<Option<Landed>> {
+        let Some(flight) = self.flight.take() else { return Ok(None) };
+        let mut landed = flight.land();
+        std::mem::replace(&mut landed.result, Ok(()))?;
+        Ok(Some(landed))
+    }
+
+    /// Puts a batch into the file and keeps its memory for the next.
+    fn unload(&mut self, landed: Landed) -> Result<()> {
+        let Landed { image, ids, packed, cargo, .. } = landed;
+        self.commit(image, &ids, &packed)?;
+        self.packed.push(packed);
+        match cargo.map(|cargo| cargo.pixels) {
             Some(Pixels::Collected(tiles)) => {
                 let mut planes: Vec<_> = tiles.into_values().flatten().collect();
                 planes.truncate(self.ready_planes(image).saturating_sub(self.spare.len()));
