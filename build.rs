@@ -16,7 +16,17 @@ fn main() {
             None => build.flag(flag),
         };
     }
-    let rooms = ["driver", "dataset", "pixels", "band", "create", "hollow", "output"];
+    let rooms = [
+        "driver",
+        "dataset",
+        "pixels",
+        "band",
+        "create",
+        "copy",
+        "hollow",
+        "output",
+        "output_band",
+    ];
     build.files(rooms.map(|room| format!("src/shim/{room}.cpp")));
     build.compile("gpugtiff_shim");
 }

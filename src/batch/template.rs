@@ -67,7 +67,11 @@ impl Template<'_> {
         spec.width = grid.tile_width as usize;
         spec.height = grid.tile_height as usize;
         let most = LARGEST_TILE.min(wanted.most_tile_bytes as u64);
-        let bytes = layout.tile_bytes().saturating_mul(if bit.is_some() { 8 } else { 1 });
+        // A bit is a byte in memory.
+        let bytes = match bit {
+            Some(_) => u64::from(layout.tile_width) * u64::from(layout.tile_height),
+            None => layout.tile_bytes(),
+        };
         if bytes > most {
             return Err(Error::Unsupported(format!("a tile or strip of {bytes} bytes")));
         }

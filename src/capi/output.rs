@@ -20,7 +20,7 @@ use crate::gdal::sink::{VsiSink, free_space};
 use crate::gdal::vsi::{VsiFile, VsiSource};
 use crate::io::ByteSink;
 use crate::io::scratch::Scratch;
-use crate::options::create::{Asked, CreateOptions, hollow_rows, prepare};
+use crate::options::create::{Asked, CreateOptions, hollow_rows, is_true, prepare};
 
 /// Tiles up to this size are ours to write whatever BATCH_MB says.
 const LARGE_TILE: usize = 64 << 20;
@@ -172,11 +172,8 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
 
 /// As GTiff: a large uncompressed file needs the space it will take.
 fn check_space(path: &str, bytes: u64) -> Result<()> {
-    let asked = log::config("CHECK_DISK_FREE_SPACE");
-    let no = |value: String| {
-        ["NO", "FALSE", "OFF", "0"].iter().any(|word| word.eq_ignore_ascii_case(&value))
-    };
-    if bytes < CHECKED_BYTES || asked.is_some_and(no) {
+    let asked = log::config("CHECK_DISK_FREE_SPACE").unwrap_or("TRUE".into());
+    if bytes < CHECKED_BYTES || !is_true(Some(&asked)) {
         return Ok(());
     }
     match free_space(&directory_of(path).to_string_lossy()) {

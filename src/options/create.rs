@@ -54,8 +54,8 @@ fn find<'a>(list: &'a [(String, String)], name: &str) -> Option<&'a str> {
     list.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
 
-/// As CPLTestBool() has it.
-fn is_true(value: Option<&str>) -> bool {
+/// As CPLTestBool() has it; nothing is no.
+pub fn is_true(value: Option<&str>) -> bool {
     let no = |value: &str| {
         ["NO", "FALSE", "OFF", "0"].iter().any(|word| word.eq_ignore_ascii_case(value))
     };

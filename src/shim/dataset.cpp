@@ -282,7 +282,7 @@ CPLErr GPUGTiffDataset::CreateMaskBand(int nFlagsIn)
 
 // Metadata.
 
-static void AddCounter(void *pList, const char *pszName, const char *pszValue)
+void GPUGTiffAddPair(void *pList, const char *pszName, const char *pszValue)
 {
     static_cast<CPLStringList *>(pList)->SetNameValue(pszName, pszValue);
 }
@@ -291,7 +291,7 @@ MetadataList GPUGTiffDataset::Counters()
 {
     m_aosCounters.Clear();
     if (m_poFile != nullptr)
-        g_poApi->file_describe(m_poFile, &m_aosCounters, AddCounter);
+        g_poApi->file_describe(m_poFile, &m_aosCounters, GPUGTiffAddPair);
     return m_aosCounters.List();
 }
 

@@ -22,6 +22,9 @@ bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
                      int nBufXSize, int nBufYSize,
                      const GDALRasterIOExtraArg *psExtraArg);
 
+// An Emit for a CPLStringList.
+void GPUGTiffAddPair(void *pList, const char *pszName, const char *pszValue);
+
 // GDAL's own path through its block cache is the shortest for these.
 bool GPUGTiffIsInOneBlock(GDALRasterBand *poBand, int nXOff, int nYOff,
                           int nXSize, int nYSize);

@@ -327,6 +327,32 @@ def test_masks_stream_like_bands(tmp_path, internal, compress):
     assert written.in_vsimem() == []
 
 
+@pytest.mark.parametrize("create", [False, True])
+def test_internal_mask_of_narrow_strips(tmp_path, create):
+    """A row of bits ends with the byte: in bytes it seems wider than the image."""
+    h, w = 7, 9
+    raster = written.Raster(harness.rng("narrow"), "uint8", (1, h, w))
+    bits = (np.arange(h * w) % 3 == 0).astype(np.uint8) * 255
+    source = raster.mem()
+    source.CreateMaskBand(gdal.GMF_PER_DATASET)
+    source.GetRasterBand(1).GetMaskBand().WriteRaster(0, 0, w, h, bits.tobytes())
+    path = str(tmp_path / "o.tif")
+    with harness.config(GDAL_TIFF_INTERNAL_MASK="YES"):
+        if create:
+            ds = gdal.GetDriverByName(written.DRIVER).Create(path, w, h, 1, gdal.GDT_Byte, ["TILED=NO"])
+            ds.WriteRaster(0, 0, w, h, source.ReadRaster())
+            assert ds.CreateMaskBand(gdal.GMF_PER_DATASET) == 0
+            ds.GetRasterBand(1).GetMaskBand().WriteRaster(0, 0, w, h, bits.tobytes())
+        else:
+            ds = written.copy(path, source, TILED="NO")
+        assert ds is not None
+    ds = None
+    again = harness.open_gtiff(path)
+    assert not os.path.exists(path + ".msk")
+    harness.same_bytes(again.ReadRaster(), source.ReadRaster(), "pixels")
+    harness.same_bytes(again.GetRasterBand(1).GetMaskBand().ReadRaster(), bits.tobytes(), "mask")
+
+
 @pytest.mark.parametrize("internal", ["YES", "NO"])
 def test_a_mask_of_its_own_for_each_band(tmp_path, internal):
     """Mask flags 0: GTiff writes them beside the file, and refuses to put them inside; none is lost in silence."""

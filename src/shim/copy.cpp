@@ -1,0 +1,249 @@
+#include "copy.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace
+{
+class ScaledProgress
+{
+  public:
+    ScaledProgress(double dfFrom, double dfTo, GDALProgressFunc pfnProgress,
+                   void *pProgressData)
+        : m_pData(GDALCreateScaledProgress(dfFrom, dfTo, pfnProgress,
+                                           pProgressData))
+    {
+    }
+
+    ~ScaledProgress()
+    {
+        GDALDestroyScaledProgress(m_pData);
+    }
+
+    void *Data() const
+    {
+        return m_pData;
+    }
+
+  private:
+    void *m_pData;
+
+    CPL_DISALLOW_COPY_ASSIGN(ScaledProgress)
+};
+
+int ReportShare(void *pProgress, double dfDone)
+{
+    return GDALScaledProgress(dfDone, "", pProgress);
+}
+
+bool Report(double dfDone, GDALProgressFunc pfnProgress, void *pProgressData)
+{
+    if (pfnProgress(dfDone, "", pProgressData))
+        return true;
+    CPLError(CE_Failure, CPLE_UserInterrupt,
+             "GPUGTiff: interrupted by the caller");
+    return false;
+}
+
+// A TIFF whose tiles may be copied as they are: opened for reading by GTiff or by
+// us under its own name.
+std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree>
+SourceImage(const gpugtiff::File *psTarget, GDALDataset *poSrcDS,
+            GPUGTiffDataset::FilePtr &poFile)
+{
+    std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree> poImage;
+    GDALDriver *poDriver = poSrcDS->GetDriver();
+    if (poDriver == nullptr || poSrcDS->GetAccess() != GA_ReadOnly ||
+        (!EQUAL(poDriver->GetDescription(), "GTiff") &&
+         !EQUAL(poDriver->GetDescription(), "GPUGTiff")) ||
+        poSrcDS->GetRasterCount() == 0)
+        return poImage;
+    std::string osName = poSrcDS->GetDescription();
+    if (STARTS_WITH_CI(osName.c_str(), "GPUGTIFF:"))
+        osName = osName.substr(strlen("GPUGTIFF:"));
+    if (STARTS_WITH_CI(osName.c_str(), "GTIFF_DIR:"))
+        return poImage;
+    GDALRasterBand *poFirst = poSrcDS->GetRasterBand(1);
+    const char *pszOffset = poFirst->GetMetadataItem("IFD_OFFSET", "TIFF");
+    const char *pszTile = poFirst->GetMetadataItem("BLOCK_OFFSET_0_0", "TIFF");
+    if (pszOffset == nullptr || pszTile == nullptr)
+        return poImage;
+    gpugtiff::ImageFacts sFacts = {};
+    sFacts.ifd_offset = std::strtoull(pszOffset, nullptr, 10);
+    sFacts.first_tile = std::strtoull(pszTile, nullptr, 10);
+    sFacts.converted = poSrcDS->GetMetadataItem("SOURCE_COLOR_SPACE",
+                                                "IMAGE_STRUCTURE") != nullptr;
+    sFacts.width = poSrcDS->GetRasterXSize();
+    sFacts.height = poSrcDS->GetRasterYSize();
+    sFacts.bands = poSrcDS->GetRasterCount();
+    sFacts.kind = poFirst->GetRasterDataType();
+    sFacts.sample_bytes = GDALGetDataTypeSizeBytes(poFirst->GetRasterDataType());
+    poFirst->GetBlockSize(&sFacts.block_width, &sFacts.block_height);
+    for (int i = 1; i <= sFacts.bands; ++i)
+    {
+        if (poSrcDS->GetRasterBand(i)->GetRasterDataType() !=
+            poFirst->GetRasterDataType())
+            return poImage;
+    }
+    poFile.reset(g_poApi->file_beside(psTarget, osName.c_str()));
+    if (poFile)
+        poImage.reset(g_poApi->image_open(poFile.get(), &sFacts));
+    return poImage;
+}
+
+// Whether the same stands for missing data in all bands.
+bool HasOneFill(GDALDataset *poSrcDS)
+{
+    GByte abyFirst[16] = {};
+    GPUGTiffFillSample(poSrcDS->GetRasterBand(1), abyFirst);
+    for (int i = 2; i <= poSrcDS->GetRasterCount(); ++i)
+    {
+        GByte abySample[16] = {};
+        GPUGTiffFillSample(poSrcDS->GetRasterBand(i), abySample);
+        if (memcmp(abyFirst, abySample, sizeof(abyFirst)) != 0)
+            return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+GPUGTiffCopy::GPUGTiffCopy(GDALDataset *poSource, bool bStrict,
+                           GDALProgressFunc pfnProgress, void *pProgressData)
+    : m_poSource(poSource), m_bStrict(bStrict), m_pfnProgress(pfnProgress),
+      m_pProgressData(pProgressData),
+      m_eType(poSource->GetRasterBand(1)->GetRasterDataType())
+{
+    // As GTiff's CreateCopy() sees it.
+    const int nFlags = poSource->GetRasterBand(1)->GetMaskFlags();
+    m_bMask = !(nFlags & (GMF_ALL_VALID | GMF_ALPHA | GMF_NODATA)) &&
+              (nFlags & GMF_PER_DATASET);
+    m_bInside = m_bMask && CPLTestBool(CPLGetConfigOption(
+                               "GDAL_TIFF_INTERNAL_MASK",
+                               GPUGTIFF_INTERNAL_MASK_DEFAULT));
+    const double dfBands = poSource->GetRasterCount();
+    m_dfShare = dfBands / (dfBands + (m_bMask ? 1 : 0));
+}
+
+bool GPUGTiffCopy::Begin() const
+{
+    return Report(0, m_pfnProgress, m_pProgressData);
+}
+
+// Has the writer ask for the pixels of one of its images, and gets them from the
+// source: its bands, or its mask.
+bool GPUGTiffCopy::Pixels(gpugtiff::Output *psOutput, int nImage,
+                          GDALRasterBand *poMask, double dfFrom,
+                          double dfTo) const
+{
+    ScaledProgress oProgress(dfFrom, dfTo, m_pfnProgress, m_pProgressData);
+    GDALRasterBand *poFirst = poMask ? poMask : m_poSource->GetRasterBand(1);
+    int nBlockX = 0;
+    int nBlockY = 0;
+    poFirst->GetBlockSize(&nBlockX, &nBlockY);
+    const char *pszInterleave =
+        m_poSource->GetMetadataItem("INTERLEAVE", "IMAGE_STRUCTURE");
+    const bool bTogether = poMask == nullptr && pszInterleave != nullptr &&
+                           EQUAL(pszInterleave, "PIXEL");
+    g_poApi->output_copy(psOutput, nImage, nBlockY, bTogether);
+    gpugtiff::Swath sSwath = {};
+    int nMore;
+    while ((nMore = g_poApi->output_swath(psOutput, &sSwath)) > 0)
+    {
+        CPLErr eErr;
+        if (poMask != nullptr)
+            eErr = poMask->RasterIO(GF_Read, sSwath.x, sSwath.y, sSwath.width,
+                                    sSwath.height, sSwath.data, sSwath.width,
+                                    sSwath.height, GDT_Byte, sSwath.pixel_space,
+                                    sSwath.line_space, nullptr);
+        else
+        {
+            std::vector<int> anBands;
+            for (int i = 0; i < sSwath.band_count; ++i)
+                anBands.push_back(sSwath.first_band + i);
+            eErr = m_poSource->RasterIO(
+                GF_Read, sSwath.x, sSwath.y, sSwath.width, sSwath.height,
+                sSwath.data, sSwath.width, sSwath.height, m_eType,
+                sSwath.band_count, anBands.data(), sSwath.pixel_space,
+                sSwath.line_space, sSwath.band_space, nullptr);
+        }
+        if (eErr != CE_None || g_poApi->output_take(psOutput) != 0 ||
+            !Report(sSwath.done, GDALScaledProgress, oProgress.Data()))
+            return false;
+    }
+    return nMore == 0;
+}
+
+// The tiles of a TIFF as they are: 1 done, 0 source and target do not agree, -1
+// after an error.
+int GPUGTiffCopy::Tiles(const gpugtiff::File *psFile,
+                        gpugtiff::Output *psOutput) const
+{
+    GPUGTiffDataset::FilePtr poSourceFile;
+    const auto poImage = SourceImage(psFile, m_poSource, poSourceFile);
+    if (!poImage)
+        return 0;
+    ScaledProgress oProgress(0, m_dfShare, m_pfnProgress, m_pProgressData);
+    return g_poApi->output_copy_tiles(psOutput, poImage.get(),
+                                      HasOneFill(m_poSource), oProgress.Data(),
+                                      ReportShare);
+}
+
+bool GPUGTiffCopy::ToFile(const gpugtiff::File *psFile,
+                          gpugtiff::Output *psOutput,
+                          const GPUGTiffHollow &oHollow,
+                          GDALDataset *poHollowDS) const
+{
+    const int nCopied = Tiles(psFile, psOutput);
+    if (nCopied < 0 ||
+        (nCopied == 0 && !Pixels(psOutput, 0, nullptr, 0, m_dfShare)))
+        return false;
+    if (!m_bInside)
+        return true;
+    if (poHollowDS->CreateMaskBand(GMF_PER_DATASET) != CE_None)
+        return false;
+    poHollowDS->FlushCache(false);
+    const int nMask =
+        g_poApi->output_add_mask(psOutput, oHollow.Name().c_str(), 255);
+    return nMask >= 0 &&
+           Pixels(psOutput, nMask, m_poSource->GetRasterBand(1)->GetMaskBand(),
+                  m_dfShare, 1);
+}
+
+bool GPUGTiffCopy::Mask(GDALRasterBand *poFrom, GDALRasterBand *poTo) const
+{
+    ScaledProgress oProgress(m_dfShare, 1, m_pfnProgress, m_pProgressData);
+    const char *const apszOptions[] = {"COMPRESSED=YES", nullptr};
+    return GDALRasterBandCopyWholeRaster(poFrom, poTo, apszOptions,
+                                         GDALScaledProgress,
+                                         oProgress.Data()) == CE_None;
+}
+
+// As GDALDriver::DefaultCopyMasks(), which is not for plugins to call.
+bool GPUGTiffCopy::MasksBeside(GDALDataset *poInner) const
+{
+    if (m_bInside)
+        return true;
+    for (int i = 1; i <= m_poSource->GetRasterCount(); ++i)
+    {
+        GDALRasterBand *poFrom = m_poSource->GetRasterBand(i);
+        GDALRasterBand *poTo = poInner->GetRasterBand(i);
+        const int nFlags = poFrom->GetMaskFlags();
+        if (nFlags & (GMF_ALL_VALID | GMF_PER_DATASET | GMF_ALPHA | GMF_NODATA))
+            continue;
+        if (poTo->CreateMaskBand(nFlags) != CE_None)
+        {
+            if (m_bStrict)
+                return false;
+        }
+        else if (!Mask(poFrom->GetMaskBand(), poTo->GetMaskBand()))
+            return false;
+    }
+    if (!m_bMask)
+        return true;
+    if (poInner->CreateMaskBand(GMF_PER_DATASET) != CE_None)
+        return !m_bStrict;
+    return Mask(m_poSource->GetRasterBand(1)->GetMaskBand(),
+                poInner->GetRasterBand(1)->GetMaskBand());
+}
