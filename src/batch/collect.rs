@@ -378,7 +378,8 @@ impl Writer {
     }
 
     /// The pixels of a tile that was encoded, or fill.
-    fn load(&self, image: usize, id: u64) -> Result<Vec<u8>> {
+    fn load(&mut self, image: usize, id: u64) -> Result<Vec<u8>> {
+        self.courier.wait()?;
         let canvas = &self.canvases[image];
         let mut fill = vec![0; canvas.spec.tile_bytes()];
         put_fill(&mut fill, &canvas.fill);

@@ -99,6 +99,7 @@ impl Writer {
         };
         let strile = Strile { offset: self.end, len: bytes.len() as u32 };
         // Zeros behind the end of the file are there without being written.
+        self.courier.wait()?;
         if strile.offset < self.sink.len() || bytes.iter().any(|&byte| byte != 0) {
             self.sink.write_at(strile.offset, &[&bytes])?;
         }
@@ -130,6 +131,7 @@ impl Writer {
         if !self.sealed {
             return Ok(());
         }
+        self.courier.wait()?;
         self.sink.write_at(0, &[&[0; RESERVED as usize]])?;
         self.sink.flush()?;
         self.sealed = false;
@@ -138,6 +140,7 @@ impl Writer {
 
     /// Writes the directories behind the tiles, and then the header.
     fn seal(&mut self, mut directories: Vec<Directory>) -> Result<()> {
+        self.courier.wait()?;
         for (directory, canvas) in directories.iter_mut().zip(&self.canvases) {
             directory.set_height(canvas.grid.height);
             let strile = |place: &Place| match place {

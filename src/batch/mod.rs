@@ -3,7 +3,7 @@
 //! `plan` is pure arithmetic; `reader` serves requests; `ahead` works in front of
 //! callers that walk; `budget` bounds what that may hold in the whole process;
 //! `counters` tell what was done. `writer` makes a file, with `canvas` (an image of
-//! it), `collect` (pieces), `swath` (whole images), `copy` (tiles as they are), `flight` (encoding meanwhile)
+//! it), `collect` (pieces), `swath` (whole images), `copy` (tiles as they are), `flight` (encoding meanwhile), `courier` (writing meanwhile)
 //! and `finish`; what it shall look like is read from a `template`.
 //!
 //! Absent from here: GDAL, unsafe code, and any knowledge of which engine runs.
@@ -15,6 +15,7 @@ pub mod canvas;
 pub mod collect;
 mod copy;
 pub mod counters;
+mod courier;
 pub mod coverage;
 mod finish;
 pub mod flight;

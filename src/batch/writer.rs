@@ -10,13 +10,14 @@
 //! a flush they are zero again. After an error nothing more is written.
 //!
 //! `collect` gathers what comes in pieces, `swath` copies whole images, `flight` encodes in the
-//! background, `finish` makes a TIFF of it.
+//! background, `courier` takes the result to the file, `finish` makes a TIFF of it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::canvas::{Canvas, Place};
 use super::counters::Counters;
+use super::courier::{Courier, Parcel};
 use super::flight::{Cargo, Flight, Landed, Pixels};
 use super::reader::Limits;
 use super::swath::Swaths;
@@ -51,6 +52,7 @@ pub enum Size {
 /// A file that is being written.
 pub struct Writer {
     pub(super) sink: Arc<dyn ByteSink>,
+    pub(super) courier: Courier,
     pub(super) engine: Arc<dyn Engine>,
     pub(super) limits: Limits,
     pub(super) counters: Arc<Counters>,
@@ -104,6 +106,7 @@ impl Writer {
         canvas: Canvas,
     ) -> Writer {
         Writer {
+            courier: Courier::new(Arc::clone(&sink)),
             sink,
             engine,
             limits,
@@ -216,8 +219,21 @@ impl Writer {
     /// Puts a batch into the file and keeps its memory for the next.
     fn unload(&mut self, landed: Landed) -> Result<()> {
         let Landed { image, ids, packed, cargo, .. } = landed;
-        self.commit(image, &ids, &packed)?;
-        self.packed.push(packed);
+        let run = self.put_in_order(image, &ids, &packed)?;
+        let base = packed.bytes.as_ptr().addr();
+        let part = |part: &&[u8]| {
+            let start = part.as_ptr().addr() - base;
+            start..start + part.len()
+        };
+        let (offset, parts) = (self.end - run.bytes, run.parts.iter().map(part).collect());
+        let free = match self.limits.threads {
+            1 => {
+                self.sink.write_at(offset, &run.parts)?;
+                packed
+            }
+            _ => self.courier.send(Parcel { offset, parts, packed })?,
+        };
+        self.packed.push(free);
         match cargo.map(|cargo| cargo.pixels) {
             Some(Pixels::Collected(tiles)) => {
                 let mut planes: Vec<_> = tiles.into_values().flatten().collect();
@@ -241,13 +257,24 @@ impl Writer {
 
     /// Puts encoded tiles where they belong.
     pub(super) fn commit(&mut self, image: usize, ids: &[u64], packed: &Packed) -> Result<()> {
+        let mut run = self.put_in_order(image, ids, packed)?;
+        self.write_run(&mut run)
+    }
+
+    /// Finds the places of encoded tiles; those for the end of the file come back, the others
+    /// are where they belong.
+    fn put_in_order<'a>(
+        &mut self,
+        image: usize,
+        ids: &[u64],
+        packed: &'a Packed,
+    ) -> Result<Run<'a>> {
         self.counters.tiles_encoded.add(ids.len() as u64);
         let mut run = Run::default();
         for (&id, range) in ids.iter().zip(&packed.tiles) {
-            let bytes = &packed.bytes[range.clone()];
-            self.place(image, id, bytes, &mut run)?;
+            self.place(image, id, &packed.bytes[range.clone()], &mut run)?;
         }
-        self.write_run(&mut run)
+        Ok(run)
     }
 
     /// Puts one tile where it belongs; no bytes: it is left out.
@@ -267,6 +294,8 @@ impl Writer {
         let place = if bytes.is_empty() {
             Place::LeftOut
         } else if let Some(home) = home.filter(|home| bytes.len() <= home.len as usize) {
+            // What was there before may still be on its way.
+            self.courier.wait()?;
             self.sink.write_at(home.offset, &[bytes])?;
             Place::There(Strile { offset: home.offset, len: bytes.len() as u32 })
         } else if self.turn >= (image, id) || self.mode == Mode::Flushing {
