@@ -73,8 +73,11 @@ CPLStringList GTiffOptions(const Order &sOrder)
 {
     CPLStringList aosOptions(sOrder.aosForGTiff);
     const int nThreads = g_poApi->file_threads(sOrder.poFile.get());
-    if (nThreads > 1)
+    // Under its own name GTiff uses threads if it is asked to.
+    if (!sOrder.bAsGTiff && nThreads > 1)
         aosOptions.SetNameValue("NUM_THREADS", CPLSPrintf("%d", nThreads));
+    else if (const char *pszThreads = sOrder.aosAsked.FetchNameValue("NUM_THREADS"))
+        aosOptions.SetNameValue("NUM_THREADS", pszThreads);
     g_poApi->file_count_gtiff(sOrder.poFile.get(), 2);
     return aosOptions;
 }
@@ -165,7 +168,8 @@ GDALDataset *CreateOurs(Order &sOrder, int nBands, bool &bLeft)
         return nullptr;
     auto poDS = new GPUGTiffOutput(std::move(poHollow), poInner,
                                    std::move(sOrder.poFile),
-                                   std::move(poOutput), sOrder.nYSize);
+                                   std::move(poOutput), sOrder.nYSize,
+                                   sOrder.aosForGTiff.FetchBool("SPARSE_OK", false));
     poDS->SetDescription(sOrder.pszFilename);
     return poDS;
 }
@@ -283,8 +287,20 @@ GDALDataset *GPUGTiffCreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
     }
     if (!bLeft)
         return nullptr;
-    return Finished(sOrder,
-                    GPUGTiffInnerDriver()->pfnCreateCopy(
-                        pszFilename, poSrcDS, bStrict,
-                        GTiffOptions(sOrder).List(), pfnProgress, pProgressData));
+    GDALDataset *poInner = GPUGTiffInnerDriver()->pfnCreateCopy(
+        pszFilename, poSrcDS, bStrict, GTiffOptions(sOrder).List(), pfnProgress,
+        pProgressData);
+    if (poInner != nullptr && !bAsGTiff)
+    {
+        // GTiff's threads may not be done, and what they have to say comes late.
+        CPLErrorReset();
+        poInner->FlushCache(false);
+        if (CPLGetLastErrorType() == CE_Failure)
+        {
+            GDALClose(GDALDataset::ToHandle(poInner));
+            VSIUnlink(pszFilename);
+            return nullptr;
+        }
+    }
+    return Finished(sOrder, poInner);
 }

@@ -8,10 +8,11 @@
 GPUGTiffOutput::GPUGTiffOutput(std::unique_ptr<GPUGTiffHollow> poHollow,
                                GDALDataset *poInner,
                                GPUGTiffDataset::FilePtr poFile,
-                               GPUGTiffOutputPtr poOutput, int nRows)
+                               GPUGTiffOutputPtr poOutput, int nRows,
+                               bool bSparse)
     : m_poHollow(std::move(poHollow)), m_poInner(poInner),
       m_poFile(std::move(poFile)), m_poOutput(std::move(poOutput)),
-      m_nPid(static_cast<int>(getpid()))
+      m_bSparse(bSparse), m_nPid(static_cast<int>(getpid()))
 {
     eAccess = GA_Update;
     nRasterXSize = poInner->GetRasterXSize();
@@ -100,6 +101,10 @@ bool GPUGTiffOutput::Realise()
     if (Finish() != CE_None)
         return false;
     GDALOpenInfo oOpenInfo(GetDescription(), GDAL_OF_RASTER | GDAL_OF_UPDATE);
+    CPLStringList aosOptions;
+    if (m_bSparse)
+        aosOptions.SetNameValue("SPARSE_OK", "YES");
+    oOpenInfo.papszOpenOptions = aosOptions.List();
     m_poInner = GPUGTiffOpenInner(&oOpenInfo, 0);
     return m_poInner != nullptr;
 }
@@ -279,19 +284,34 @@ CPLErr GPUGTiffOutput::IBuildOverviews(
         pfnProgress, pProgressData, papszOptions);
 }
 
+CPLErr GPUGTiffOutput::AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
+                                  int nBufXSize, int nBufYSize,
+                                  GDALDataType eDT, int nBandCount,
+                                  int *panBandList, AdviseOptions papszOptions)
+{
+    if (m_poOutput)
+        return CE_None;
+    return GDALProxyDataset::AdviseRead(nXOff, nYOff, nXSize, nYSize, nBufXSize,
+                                        nBufYSize, eDT, nBandCount, panBandList,
+                                        papszOptions);
+}
+
+bool GPUGTiffOutput::MakesMasksInside()
+{
+    if (CPLTestBool(CPLGetConfigOption("GDAL_TIFF_INTERNAL_MASK",
+                                       GPUGTIFF_INTERNAL_MASK_DEFAULT)))
+        return true;
+    if (!oOvManager.IsInitialized())
+        oOvManager.Initialize(this, GetDescription());
+    return false;
+}
+
 CPLErr GPUGTiffOutput::CreateMaskBand(int nFlagsIn)
 {
     if (!m_poOutput)
         return GDALProxyDataset::CreateMaskBand(nFlagsIn);
-    const bool bInternal = CPLTestBool(CPLGetConfigOption(
-        "GDAL_TIFF_INTERNAL_MASK", GPUGTIFF_INTERNAL_MASK_DEFAULT));
-    if (!bInternal)
-    {
-        // A file beside the target, which GDAL makes.
-        if (!oOvManager.IsInitialized())
-            oOvManager.Initialize(this, GetDescription());
+    if (!MakesMasksInside())
         return GDALDataset::CreateMaskBand(nFlagsIn);
-    }
     if (m_poInner->CreateMaskBand(nFlagsIn) != CE_None)
         return CE_Failure;
     m_poInner->FlushCache(false);

@@ -28,7 +28,7 @@ class GPUGTiffOutput final : public GDALProxyDataset
   public:
     GPUGTiffOutput(std::unique_ptr<GPUGTiffHollow> poHollow,
                    GDALDataset *poInner, GPUGTiffDataset::FilePtr poFile,
-                   GPUGTiffOutputPtr poOutput, int nRows);
+                   GPUGTiffOutputPtr poOutput, int nRows, bool bSparse);
     ~GPUGTiffOutput() override;
 
     // Nullptr once the file is finished.
@@ -62,6 +62,13 @@ class GPUGTiffOutput final : public GDALProxyDataset
                            GDALProgressFunc, void *,
                            CSLConstList papszOptions) override;
     CPLErr CreateMaskBand(int nFlags) override;
+    // Whether masks go into the file; else GDAL makes files beside it, and is
+    // told where.
+    bool MakesMasksInside();
+    CPLErr AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
+                      int nBufXSize, int nBufYSize, GDALDataType eDT,
+                      int nBandCount, int *panBandList,
+                      AdviseOptions papszOptions) override;
     MetadataList GetMetadata(const char *pszDomain) override;
     const char *GetMetadataItem(const char *pszName,
                                 const char *pszDomain) override;
@@ -110,6 +117,7 @@ class GPUGTiffOutput final : public GDALProxyDataset
     std::unique_ptr<GPUGTiffOutputBand> m_poMask{};
     CPLStringList m_aosCounters{};
     bool m_bSettled = false;
+    bool m_bSparse;
     int m_nPid;
 
     CPL_DISALLOW_COPY_ASSIGN(GPUGTiffOutput)
@@ -143,6 +151,9 @@ class GPUGTiffOutputBand final : public GDALProxyRasterBand
                           void *pProgressData,
                           CSLConstList papszOptions) override;
     CPLErr Fill(double dfReal, double dfImaginary) override;
+    CPLVirtualMem *GetVirtualMemAuto(GDALRWFlag eRWFlag, int *pnPixelSpace,
+                                     GIntBig *pnLineSpace,
+                                     AdviseOptions papszOptions) override;
 
     CPLErr ComputeRasterMinMax(int bApproxOK, double *padfMinMax) override;
     CPLErr GetStatistics(int bApproxOK, int bForce, double *pdfMin,

@@ -122,6 +122,18 @@ CPLErr GPUGTiffOutputBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                      nPixelSpace, nLineSpace, psExtraArg);
 }
 
+// A view of the file, which must be there.
+CPLVirtualMem *GPUGTiffOutputBand::GetVirtualMemAuto(GDALRWFlag eRWFlag,
+                                                     int *pnPixelSpace,
+                                                     GIntBig *pnLineSpace,
+                                                     AdviseOptions papszOptions)
+{
+    if (!Owner()->Realise())
+        return nullptr;
+    return GDALProxyRasterBand::GetVirtualMemAuto(eRWFlag, pnPixelSpace,
+                                                  pnLineSpace, papszOptions);
+}
+
 CPLErr GPUGTiffOutputBand::Fill(double dfReal, double dfImaginary)
 {
     return Owner()->Output() ? GDALRasterBand::Fill(dfReal, dfImaginary)
@@ -246,7 +258,9 @@ CPLErr GPUGTiffOutputBand::CreateMaskBand(int nFlagsIn)
 {
     if (Owner()->Output() == nullptr)
         return GDALProxyRasterBand::CreateMaskBand(nFlagsIn);
-    return Owner()->CreateMaskBand(nFlagsIn);
+    return Owner()->MakesMasksInside()
+               ? Owner()->CreateMaskBand(nFlagsIn)
+               : GDALRasterBand::CreateMaskBand(nFlagsIn);
 }
 
 GDALRasterBand *GPUGTiffOutputBand::GetRasterSampleOverview(GUIntBig nSamples)

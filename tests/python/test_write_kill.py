@@ -98,7 +98,9 @@ def test_ctrl_c_leaves_no_file_that_opens(tmp_path, tool):
     options = written.flags(dict(COMPRESS="DEFLATE", ZLEVEL=9, BATCH_MB=4))
     more = ["-to", "SRC_METHOD=NO_GEOTRANSFORM", "-to", "DST_METHOD=NO_GEOTRANSFORM"] if tool == "gdalwarp" else []
     command = [tool, "-q", "-of", written.DRIVER, *options, *more, str(slow_source(tmp_path)), str(target)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    # A background job ignores Ctrl-C, and so would its children.
+    process = subprocess.Popen(command, stderr=subprocess.PIPE,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip
     end = time.monotonic() + 40
     while time.monotonic() < end and process.poll() is None:
         if target.exists() and target.stat().st_size > 3_000_000:
