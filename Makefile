@@ -19,7 +19,7 @@ SHELL := bash
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test plugin build run test lint fmt test-rust test-headers \
-	test-python bench clean
+	test-python emulator kernels check-kernels bench clean
 
 help: ## list the targets
 	@echo 'make run                        build, convert a sample raster, compare with GTiff'
@@ -49,11 +49,11 @@ plugin: build ## build the plugin and print the line that lets GDAL find it
 run: build ## convert a raster through GPUGTiff (IN=a.tif OUT=b.tif) and compare
 	@GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(PYTHON) tools/run.py "$${IN-}" "$${OUT-}"
 
-test: lint test-rust test-headers test-python ## set up and run every test
+test: lint test-rust test-headers check-kernels test-python ## set up and run every test
 
 lint: setup-test ## rustfmt, clippy and rustdoc, warnings denied
 	cargo fmt --check
-	cargo clippy --release --all-targets -- -D warnings
+	cargo clippy --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --release --no-deps --document-private-items
 
 fmt: setup-test ## format the Rust sources
@@ -61,13 +61,28 @@ fmt: setup-test ## format the Rust sources
 
 # In release mode: the dependencies (two C libraries among them) are compiled once for the
 # plugin and the tests, and the tests run the code that is shipped.
-test-rust: setup-test ## cargo test
-	cargo test --release
+test-rust: setup-test ## cargo test: units, the engine suite, the emulated driver, kernels, faults
+	cargo test --release --workspace
+	GPUGTIFF_HARDWARE_SMALL=1 GPUGTIFF_EMULATED_CUDA=$(CURDIR)/target/release/deps/libemulated_cuda.so \
+		cargo test --release --test hardware -- --ignored --test-threads=1
+
+# libcuda and nvCOMP for the tests, under the names that programs ask for.
+emulator: setup ## build the emulated CUDA driver
+	cargo build --release -p emulated-cuda
+	@tests/emulated-cuda/link.sh target/release/libemulated_cuda.so target/emulated-cuda
+
+kernels: setup-test ## compile the CUDA kernels to PTX with the pinned NVRTC
+	$(PYTHON) tools/kernels.py
+	$(PYTHON) tools/kernels.py --docs
+
+check-kernels: setup-test ## the PTX is the kernels', ptxas takes it, our FFI is nvCOMP's
+	$(PYTHON) tools/kernels.py --check --assemble
+	PYTHON=$(VENV)/bin/python tests/emulated-cuda/check-headers.sh
 
 test-headers: setup ## compile the shim against the headers of GDAL 3.6, 3.10 and 3.13
 	tests/headers.sh
 
-test-python: build setup-test ## pytest with the built plugin (PYTEST_ARGS='-k name')
+test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_ARGS='-k name')
 	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(VENV)/bin/python -m pytest \
 		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
 		tests/python $(PYTEST_ARGS)

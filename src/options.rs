@@ -6,6 +6,7 @@ pub mod create;
 
 use std::fmt::Write;
 
+use crate::engine::cuda::Verify;
 use crate::engine::select::Wish;
 use crate::error::{Error, Result};
 
@@ -18,6 +19,8 @@ enum Kind {
     Number(u64, u64),
     /// A number of threads or ALL_CPUS.
     Threads,
+    /// A device's number or AUTO.
+    Device,
 }
 
 /// Where an option is accepted.
@@ -63,6 +66,29 @@ const TABLE: &[Spec] = &[
         help: "Megabytes of pixels in one batch: bounds the memory used",
     },
     Spec {
+        name: "DEVICE",
+        creation_only: false,
+        kind: Kind::Device,
+        default: "AUTO",
+        help: "Which GPU, counted from 0. AUTO is the one with most free memory",
+    },
+    Spec {
+        name: "DEVICE_MB",
+        creation_only: false,
+        kind: Kind::Number(1, 1 << 20),
+        default: "",
+        help: "Megabytes of GPU memory used, temporary memory included. \
+               Unset, the smaller of 2048 and a quarter of what is free",
+    },
+    Spec {
+        name: "VERIFY",
+        creation_only: false,
+        kind: Kind::Choice(&["FIRST", "ALL", "NO"]),
+        default: "FIRST",
+        help: "Which results of the GPU are compared with the CPU: \
+               tiles of the first batch of each kind, all, or none",
+    },
+    Spec {
         name: "COPY_TILES",
         creation_only: true,
         kind: Kind::Choice(&["AUTO", "NO"]),
@@ -87,6 +113,12 @@ pub struct OpenOptions {
     pub threads: usize,
     /// BATCH_MB, in bytes.
     pub batch_bytes: usize,
+    /// DEVICE; none is AUTO.
+    pub device: Option<u32>,
+    /// DEVICE_MB, in bytes.
+    pub device_bytes: Option<usize>,
+    /// VERIFY.
+    pub verify: Verify,
 }
 
 impl OpenOptions {
@@ -125,7 +157,19 @@ impl OpenOptions {
             _ => Wish::Auto,
         };
         let batch_mb: usize = value("BATCH_MB").and_then(|v| v.trim().parse().ok()).unwrap_or(64);
-        Ok(OpenOptions { engine, threads, batch_bytes: batch_mb << 20 })
+        let device_mb: Option<usize> = value("DEVICE_MB").and_then(|v| v.trim().parse().ok());
+        Ok(OpenOptions {
+            engine,
+            threads,
+            batch_bytes: batch_mb << 20,
+            device: value("DEVICE").and_then(|v| v.trim().parse().ok()),
+            device_bytes: device_mb.map(|mb| mb << 20),
+            verify: match value("VERIFY").unwrap_or_default().to_ascii_uppercase().as_str() {
+                "ALL" => Verify::All,
+                "NO" => Verify::No,
+                _ => Verify::First,
+            },
+        })
     }
 }
 
@@ -138,6 +182,7 @@ impl Spec {
             Kind::Choice(words) => words.iter().any(|w| w.eq_ignore_ascii_case(value)),
             Kind::Number(low, high) => number(low, high),
             Kind::Threads => threads(value).is_some(),
+            Kind::Device => value.trim().eq_ignore_ascii_case("AUTO") || number(0, 1023),
         };
         if valid {
             return Ok(());
@@ -150,6 +195,7 @@ impl Spec {
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
             Kind::Number(low, high) => format!("a whole number from {low} to {high}"),
             Kind::Threads => "ALL_CPUS or a whole number from 1 to 1024".into(),
+            Kind::Device => "AUTO or the number of a GPU, counted from 0".into(),
         }
     }
 }
@@ -181,7 +227,7 @@ pub fn xml(scope: Scope) -> String {
         let kind = match spec.kind {
             Kind::Choice(_) => "string-select",
             Kind::Number(..) => "int",
-            Kind::Threads => "string",
+            Kind::Threads | Kind::Device => "string",
         };
         let _ =
             write!(xml, "  <Option name='{}' type='{kind}' description='{}'", spec.name, spec.help);
@@ -197,7 +243,7 @@ pub fn xml(scope: Scope) -> String {
             Kind::Number(low, high) => {
                 let _ = writeln!(xml, " min='{low}' max='{high}'/>");
             }
-            Kind::Threads => xml.push_str("/>\n"),
+            Kind::Threads | Kind::Device => xml.push_str("/>\n"),
         }
     }
     xml
@@ -239,6 +285,10 @@ mod tests {
             ("BATCH_MB", "many"),
             ("NUM_THREADS", "-3"),
             ("NUM_THREADS", "0"),
+            ("DEVICE", "-1"),
+            ("DEVICE", "first"),
+            ("DEVICE_MB", "0"),
+            ("VERIFY", "YES"),
         ] {
             let text = parse(&[(name, value)], &[]).unwrap_err().to_string();
             assert!(text.starts_with(&format!("{name}={value} is not valid: ")), "{text}");

@@ -136,7 +136,7 @@ impl Kept {
 
     /// The pixels.
     pub fn pixels(&self) -> Pixels<'_> {
-        Pixels { data: &self.data, rows: self.rows, row_bytes: self.row_bytes }
+        Pixels::whole(&self.data, self.rows, self.row_bytes)
     }
 }
 

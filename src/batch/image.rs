@@ -163,7 +163,8 @@ impl Image {
         };
         let len = usize::try_from(len)
             .map_err(|_| Error::corrupt(format!("tile {id} of {len} bytes"), range.offset))?;
-        Ok(Some(TileJob { id, offset: range.offset + skip, len, rows }))
+        let offset = range.offset + skip;
+        Ok(Some(TileJob { id, offset, len, rows, padded: self.tiled, part: None }))
     }
 }
 

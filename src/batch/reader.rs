@@ -14,7 +14,7 @@ use super::budget::{Holder, lease};
 use super::counters::Counters;
 use super::image::Image;
 use super::plan::{Cover, Rect, Tile};
-use crate::engine::{Batch, Codec, Engine, PixelSink, Staged, TileError, TileJob};
+use crate::engine::{Batch, Codec, Engine, Part, PixelSink, Staged, TileError, TileJob};
 use crate::error::{Error, Result};
 use crate::process::pool;
 
@@ -256,19 +256,44 @@ impl Reader {
         work.decoded = true;
         self.counters.tiles_touched.add(tiles.len() as u64);
         let mut done = 0;
-        let mut chunks = tiles.chunks(self.batch_tiles()).peekable();
-        let first = chunks.peek().map(|chunk| self.batch(chunk.to_vec()));
-        let mut staged = first.map(|batch| self.engine.stage(batch));
-        while let Some(chunk) = chunks.next() {
-            let next = chunks.peek().map(|chunk| self.batch(chunk.to_vec()));
-            let Some(now) = staged.take() else { break };
-            staged = self.decode_one(caller, chunk, now, next, work);
+        let mut chunks = tiles.chunks(self.batch_tiles());
+        let mut staged = VecDeque::new();
+        for chunk in chunks.by_ref().take(self.engine.ahead()) {
+            let batch = self.expect(caller, chunk, work.streaming);
+            staged.push_back((chunk, self.engine.stage(batch)));
+        }
+        while let Some((chunk, now)) = staged.pop_front() {
+            let next = chunks.next();
+            let batch = next.map(|chunk| self.expect(caller, chunk, work.streaming));
+            let ready = self.decode_one(caller, chunk, now, batch, work);
+            staged.extend(next.zip(ready));
             done += chunk.len();
             if !caller.progress(done as f64 / tiles.len() as f64) {
                 return Err(Error::Interrupted);
             }
         }
         Ok(())
+    }
+
+    /// A batch of tiles that the caller was told of, with what of them it will look at.
+    fn expect(&self, caller: &dyn Caller, chunk: &[TileJob], streaming: bool) -> Batch {
+        let mut tiles = chunk.to_vec();
+        for job in &mut tiles {
+            let tile = self.image.grid.tile(job.id);
+            if !caller.expect(tile, streaming) {
+                job.part = self.part(tile, &caller.window(), job.rows);
+            }
+        }
+        self.batch(tiles)
+    }
+
+    /// The window's part of a tile.
+    fn part(&self, tile: Tile, window: &Rect, rows: usize) -> Option<Part> {
+        let rect = self.image.grid.rect(tile);
+        let part = rect.intersect(window)?;
+        let (x, y) = ((part.x - rect.x) as usize, (part.y - rect.y) as usize);
+        let (width, height) = (part.width as usize, part.height as usize);
+        (y + height <= rows).then_some(Part { x, y, width, height })
     }
 
     /// Decodes one batch while the next is staged.
@@ -280,26 +305,17 @@ impl Reader {
         next: Option<Batch>,
         work: &mut Work,
     ) -> Option<Result<Box<dyn Staged>>> {
-        let tile = |job: &TileJob| self.image.grid.tile(job.id);
         let (failed, next) = match staged {
-            Ok(staged) => {
-                chunk.iter().for_each(|job| {
-                    caller.expect(tile(job), work.streaming);
-                });
-                self.overlap(staged, caller, next)
-            }
+            Ok(staged) => self.overlap(staged, caller, next),
             Err(error) => {
                 let fail = |job: &TileJob| TileError { id: job.id, error: error.clone() };
                 let failed: Vec<_> = chunk.iter().map(fail).collect();
-                return {
-                    work.failed.extend(failed);
-                    next.map(|batch| self.engine.stage(batch))
-                };
+                (failed, next.map(|batch| self.engine.stage(batch)))
             }
         };
         for job in chunk {
             let ok = failed.is_empty() || failed.iter().all(|f| f.id != job.id);
-            caller.settle(tile(job), ok);
+            caller.settle(self.image.grid.tile(job.id), ok);
         }
         self.count_decoded(chunk.len() - failed.len());
         work.failed.extend(failed);

@@ -137,7 +137,8 @@ impl<'a> Delivery<'a> {
         let spec = &self.reader.image().spec;
         let unit = spec.sample.bytes();
         From {
-            data: &pixels.data[y * pixels.row_bytes + x * spec.samples * unit..],
+            data: &pixels.data
+                [(y - pixels.y) * pixels.row_bytes + (x - pixels.x) * spec.samples * unit..],
             row: pixels.row_bytes,
             samples: spec.samples,
             unit,

@@ -14,7 +14,8 @@ use crate::batch::image::{Expected, Image as Tiles};
 use crate::batch::plan::Rect;
 use crate::batch::reader::{Caller, Limits, Reader};
 use crate::engine::TileError;
-use crate::engine::select::{Choice, select};
+use crate::engine::cuda::{Settings, Whereabouts};
+use crate::engine::select::{Choice, Wish, select};
 use crate::error::{Error, Result};
 use crate::gdal::log;
 use crate::gdal::vsi::{VsiFile, VsiSource};
@@ -38,6 +39,11 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Passes on what the engine has to say to the user.
+    pub(super) fn tell(&self) {
+        self.choice.engine.notices().iter().for_each(|notice| log::warning(notice));
+    }
+
     /// Remembers why an image is not read by us.
     pub(super) fn leave_to_gtiff(&self, path: &str, what: &str, error: &Error) {
         log::debug(&format!("{path}: {what} by GTiff: {error}"));
@@ -164,7 +170,7 @@ unsafe extern "C" fn file_open(
         };
         let options = OpenOptions::parse(given, log::config)?;
         let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
-        let choice = select(options.engine, broken)?;
+        let choice = select(options.engine, settings(&options, given), broken)?;
         let shared =
             Shared { options, choice, counters: Arc::default(), gtiff_reason: Mutex::default() };
         // SAFETY: GDAL's own handle of the file, or NULL.
@@ -172,6 +178,20 @@ unsafe extern "C" fn file_open(
         let file = File { source, path, shared: Arc::new(shared) };
         Ok(Box::into_raw(Box::new(file)))
     })
+}
+
+/// What the CUDA engine is to know.
+fn settings(options: &OpenOptions, given: impl Fn(&str) -> Option<String>) -> Settings {
+    let nvcomp = log::config("GPUGTIFF_NVCOMP").filter(|path| !path.is_empty());
+    let level = ["ZLEVEL", "ZSTD_LEVEL", "LEVEL"].iter().any(|name| given(name).is_some());
+    Settings {
+        whereabouts: Whereabouts { device: options.device, nvcomp: nvcomp.map(Into::into) },
+        device_bytes: options.device_bytes,
+        batch_bytes: options.batch_bytes,
+        verify: options.verify,
+        level_given: level,
+        patient: options.engine == Wish::Cuda,
+    }
 }
 
 unsafe extern "C" fn file_beside(file: *const File, path: *const c_char) -> *mut File {
@@ -211,10 +231,13 @@ unsafe extern "C" fn file_describe(file: *const File, context: *mut c_void, emit
             unsafe { emit(context, name.as_ptr(), value.as_ptr()) };
         };
         say("ENGINE", shared.choice.engine.name());
-        say("ENGINE_REASON", &shared.choice.reason);
+        let report = shared.choice.engine.report();
+        let reasons = [Some(shared.choice.reason.clone()), report.reason];
+        let reasons: Vec<_> = reasons.into_iter().flatten().filter(|r| !r.is_empty()).collect();
+        say("ENGINE_REASON", &reasons.join(": "));
         say("NUM_THREADS", &shared.options.threads.to_string());
         say("BATCH_MB", &(shared.options.batch_bytes >> 20).to_string());
-        for (name, value) in shared.counters.list() {
+        for (name, value) in shared.counters.list().into_iter().chain(report.counters) {
             say(name, &value.to_string());
         }
         say("PEAK_BYTES", &budget::peak().to_string());
@@ -248,6 +271,9 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
                     threads: shared.options.threads,
                 };
                 let engine = Arc::clone(&shared.choice.engine);
+                let tiles = image.grid.across() as u64 * u64::from(image.grid.down());
+                let planes = u64::from(image.grid.planes);
+                engine.expect(tiles.saturating_mul(planes * image.spec.tile_bytes() as u64));
                 let ifd_offset = image.ifd_offset;
                 let reader = Reader::new(image, engine, limits, Arc::clone(&shared.counters));
                 Ok(Box::into_raw(Box::new(Image {
@@ -303,7 +329,9 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
             unsafe { std::slice::from_raw_parts(request.bands, request.band_count as usize) };
         // SAFETY: GDAL checked the window and vouches for the buffer.
         let delivery = unsafe { Delivery::new(&image.reader, request, bands, image.kind) };
-        let failed = image.reader.read(&delivery)?;
+        let outcome = image.reader.read(&delivery);
+        image.shared.tell();
+        let failed = outcome?;
         // Only now it turned out: offsets that libtiff mends.
         let left = failed.iter().find(|f| matches!(f.error, Error::Unsupported(_)));
         if let Some(TileError { error, .. }) = left {

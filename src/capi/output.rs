@@ -163,6 +163,7 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     let limits =
         Limits { batch_bytes: shared.options.batch_bytes, threads: shared.options.threads };
     let engine = Arc::clone(&shared.choice.engine);
+    engine.expect(whole);
     let counters = Arc::clone(&shared.counters);
     let bytes: Arc<dyn ByteSink> = sink.clone();
     let writer = Writer::new(bytes, scratch, engine, limits, counters, size, canvas);
@@ -254,8 +255,9 @@ pub(super) unsafe extern "C" fn output_write(
         let kind = if image == 0 { output.kind } else { 1 };
         // SAFETY: GDAL checked the window and vouches for the buffer.
         let buffer = unsafe { Buffer::new(request, bands, kind, unit) };
-        writer.write(image, &buffer)?;
-        Ok(0)
+        let written = writer.write(image, &buffer);
+        output.shared.tell();
+        written.map(|()| 0)
     })
 }
 
@@ -387,14 +389,20 @@ unsafe fn end(output: &Output, hollow: *const c_char, last: bool) -> Result<()> 
 pub(super) unsafe extern "C" fn output_flush(output: *mut Output, hollow: *const c_char) -> c_int {
     guard(1, || {
         // SAFETY: a handle from `output_create` and a C string.
-        unsafe { end(&*output, hollow, false) }.map(|()| 0)
+        let ended = unsafe { end(&*output, hollow, false) };
+        // SAFETY: as above.
+        unsafe { &*output }.shared.tell();
+        ended.map(|()| 0)
     })
 }
 
 pub(super) unsafe extern "C" fn output_finish(output: *mut Output, hollow: *const c_char) -> c_int {
     guard(1, || {
         // SAFETY: a handle from `output_create` and a C string.
-        unsafe { end(&*output, hollow, true) }.map(|()| 0)
+        let ended = unsafe { end(&*output, hollow, true) };
+        // SAFETY: as above.
+        unsafe { &*output }.shared.tell();
+        ended.map(|()| 0)
     })
 }
 

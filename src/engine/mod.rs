@@ -22,7 +22,9 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
 
+pub mod auto;
 pub mod cpu;
+pub mod cuda;
 pub mod interleave;
 pub mod select;
 
@@ -131,6 +133,30 @@ pub struct TileJob {
     pub len: usize,
     /// Rows that must be there; rows below are padding and may be missing.
     pub rows: usize,
+    /// Padding is likely to be stored, as in tiles; in bottom strips it is not.
+    pub padded: bool,
+    /// All that the sink will look at; `None` for the whole tile. An engine may deliver more.
+    pub part: Option<Part>,
+}
+
+/// A rectangle of a tile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// First column.
+    pub x: usize,
+    /// First row.
+    pub y: usize,
+    /// Columns.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
+impl Part {
+    /// The first rows of a tile.
+    pub fn rows(spec: &TileSpec, rows: usize) -> Part {
+        Part { x: 0, y: 0, width: spec.width, height: rows }
+    }
 }
 
 /// Tiles of one kind, to be decoded together.
@@ -149,12 +175,23 @@ pub struct Batch {
 /// Decoded pixels of one tile: rows of interleaved samples in native byte order.
 #[derive(Debug, Clone, Copy)]
 pub struct Pixels<'a> {
-    /// The first `rows` rows.
+    /// The rows: all of the tile's first ones, or the part that was asked for.
     pub data: &'a [u8],
     /// Rows in `data`.
     pub rows: usize,
     /// Bytes from a row to the next.
     pub row_bytes: usize,
+    /// The tile's column that `data` begins at.
+    pub x: usize,
+    /// The tile's row that `data` begins at.
+    pub y: usize,
+}
+
+impl<'a> Pixels<'a> {
+    /// The first rows of a tile, in their whole width.
+    pub fn whole(data: &'a [u8], rows: usize, row_bytes: usize) -> Pixels<'a> {
+        Pixels { data, rows, row_bytes, x: 0, y: 0 }
+    }
 }
 
 /// Takes decoded tiles, from any thread.
@@ -235,6 +272,15 @@ pub struct Packed {
     pub tiles: Vec<Range<usize>>,
 }
 
+/// What an engine has to say of its work.
+#[derive(Debug, Clone, Default)]
+pub struct EngineReport {
+    /// What is at work and why, where that was not known from the start.
+    pub reason: Option<String>,
+    /// Names and values.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
 /// Something that decodes and encodes batches.
 pub trait Engine: Send + Sync {
     /// The name users see.
@@ -242,6 +288,24 @@ pub trait Engine: Send + Sync {
 
     /// Bytes of pixels that make a good batch, at most `limit`.
     fn appetite(&self, spec: &TileSpec, limit: usize) -> usize;
+
+    /// How many batches should be staged beyond the one that is being decoded.
+    fn ahead(&self) -> usize {
+        1
+    }
+
+    /// Told how many bytes of pixels the raster has, before the first batch.
+    fn expect(&self, _pixel_bytes: u64) {}
+
+    /// What it did so far.
+    fn report(&self) -> EngineReport {
+        EngineReport::default()
+    }
+
+    /// What users should be told since this was last asked; each thing is told once.
+    fn notices(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Asks for the batch's bytes. Where the source is cheap to read from several
     /// threads this only announces them; else it reads them in one request.

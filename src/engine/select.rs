@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use super::auto::AutoEngine;
 use super::cpu::CpuEngine;
+use super::cuda::{CudaEngine, Settings};
 use super::{Batch, Engine, Packed, PixelBatch, PixelSource, Staged, TileSpec};
 use crate::error::{Error, Result};
 
@@ -27,25 +29,22 @@ pub struct Choice {
     pub reason: String,
 }
 
-/// Why there is no GPU to use; the CUDA engine's probe will answer here.
-pub fn cuda_unavailable() -> &'static str {
-    "this version has no CUDA engine yet"
-}
-
 /// Chooses. `broken` puts an engine that fails on every tile in place, for tests
 /// that must notice.
-pub fn select(wish: Wish, broken: bool) -> Result<Choice> {
-    let reason = match wish {
-        Wish::Auto => format!("AUTO: {}", cuda_unavailable()),
-        Wish::Cpu => "ENGINE=CPU".to_string(),
-        Wish::Cuda => {
-            return Err(Error::Device(format!("ENGINE=CUDA: {}", cuda_unavailable())));
-        }
-    };
+pub fn select(wish: Wish, settings: Settings, broken: bool) -> Result<Choice> {
     if broken {
         return Ok(Choice { engine: Arc::new(Broken), reason: "a test broke it".into() });
     }
-    Ok(Choice { engine: Arc::new(CpuEngine), reason })
+    Ok(match wish {
+        // It tells its reason itself.
+        Wish::Auto => Choice { engine: Arc::new(AutoEngine::new(settings)), reason: String::new() },
+        Wish::Cpu => Choice { engine: Arc::new(CpuEngine), reason: "ENGINE=CPU".into() },
+        Wish::Cuda => {
+            let refused = |why| Error::Device(format!("ENGINE=CUDA: {why}"));
+            let engine = CudaEngine::new(settings).map_err(refused)?;
+            Choice { engine: Arc::new(engine), reason: "ENGINE=CUDA".into() }
+        }
+    })
 }
 
 /// Fails on every tile.

@@ -103,6 +103,8 @@ impl Case {
             offset: range.start as u64,
             len: range.len(),
             rows: job.rows,
+            padded: false,
+            part: None,
         });
         let batch = Batch {
             spec: Arc::new(self.spec.clone()),
@@ -199,7 +201,14 @@ pub(crate) fn short_strips_store_their_rows_only(engine: &dyn Engine) {
         case.check(engine, 1, &mut packed, &format!("{codec:?}"));
         // A reader that wants an eighth row does not find it.
         let range = packed.tiles[2].clone();
-        let job = TileJob { id: 1, offset: range.start as u64, len: range.len(), rows: 8 };
+        let job = TileJob {
+            id: 1,
+            offset: range.start as u64,
+            len: range.len(),
+            rows: 8,
+            padded: false,
+            part: None,
+        };
         let spec = Arc::new(case.spec.clone());
         let source = Arc::new(Memory(packed.bytes));
         let batch = Batch { spec, tiles: vec![job], source, threads: 1 };

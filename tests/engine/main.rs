@@ -1,15 +1,19 @@
-//! The engine contract: one suite, run on every engine. An engine joins by one
-//! `suite!` line; the naive reference shows that the suite itself is right.
+//! The engine contract: one suite, run on every engine. An engine joins by a line each of
+//! `pixels!`, `manners!` and `damage!`; the naive reference shows that the suite itself is right.
 
+mod emulator;
 mod encode;
 mod naive;
 mod suite;
 mod tiles;
 
+use gpugtiff::engine::Engine;
 use gpugtiff::engine::cpu::CpuEngine;
+use gpugtiff::engine::cuda::Verify;
 use naive::Naive;
 
-macro_rules! suite {
+/// Every kind of tile, both ways.
+macro_rules! pixels {
     ($name:ident, $engine:expr) => {
         mod $name {
             use super::*;
@@ -25,14 +29,23 @@ macro_rules! suite {
             }
 
             #[test]
-            fn a_bad_tile_fails_alone() {
-                suite::a_bad_tile_fails_alone(&$engine);
+            fn every_kind_of_tile_encodes_exactly() {
+                encode::every_kind_of_tile_encodes_exactly(&$engine);
             }
 
             #[test]
-            fn damaged_tiles_are_right_or_fail_and_never_partial() {
-                suite::damaged_tiles_are_right_or_fail_and_never_partial(&$engine);
+            fn random_batches_encode_exactly() {
+                encode::random_batches_encode_exactly(&$engine);
             }
+        }
+    };
+}
+
+/// What engines do besides.
+macro_rules! manners {
+    ($name:ident, $engine:expr) => {
+        mod $name {
+            use super::*;
 
             #[test]
             fn short_bottom_tiles_are_taken() {
@@ -47,16 +60,6 @@ macro_rules! suite {
             #[test]
             fn any_number_of_threads_gives_the_same() {
                 suite::any_number_of_threads_gives_the_same(&$engine);
-            }
-
-            #[test]
-            fn every_kind_of_tile_encodes_exactly() {
-                encode::every_kind_of_tile_encodes_exactly(&$engine);
-            }
-
-            #[test]
-            fn random_batches_encode_exactly() {
-                encode::random_batches_encode_exactly(&$engine);
             }
 
             #[test]
@@ -82,5 +85,86 @@ macro_rules! suite {
     };
 }
 
-suite!(cpu, CpuEngine);
-suite!(reference, Naive);
+/// Bad tiles: apart, since a device may not survive them.
+macro_rules! damage {
+    ($name:ident, $engine:expr $(, $ignore:meta)?) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            $(#[$ignore])?
+            fn a_bad_tile_fails_alone() {
+                suite::a_bad_tile_fails_alone(&$engine);
+            }
+
+            #[test]
+            $(#[$ignore])?
+            fn damaged_tiles_are_right_or_fail_and_never_partial() {
+                suite::damaged_tiles_are_right_or_fail_and_never_partial(&$engine);
+            }
+        }
+    };
+}
+
+pixels!(cpu, CpuEngine);
+manners!(cpu_manners, CpuEngine);
+damage!(cpu_damage, CpuEngine);
+pixels!(reference, Naive);
+manners!(reference_manners, Naive);
+damage!(reference_damage, Naive);
+manners!(cuda_manners, emulator::engine(Verify::All));
+damage!(
+    cuda_damage,
+    emulator::engine(Verify::All),
+    ignore = "started by bad_tiles_whatever_nvcomp_makes_of_them"
+);
+
+/// Corrupt input is undefined to nvCOMP: whatever it does, in a process of its own.
+#[test]
+fn bad_tiles_whatever_nvcomp_makes_of_them() {
+    for corrupt in ["unwritten", "garbage", "neighbour", "fault"] {
+        for test in ["a_bad_tile_fails_alone", "damaged_tiles_are_right_or_fail_and_never_partial"]
+        {
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            command.args(["--ignored", "--exact", &format!("cuda_damage::{test}")]);
+            let done = command.env("EMUCUDA_CORRUPT", corrupt).output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert!(done.status.success() && said.contains("1 passed"), "{corrupt}: {said}");
+        }
+    }
+}
+
+/// On the device alone: nothing is compared, and a tile that the CPU had to do is a failure, so
+/// that the CPU cannot hide a fault of the device.
+mod cuda_alone {
+    use super::*;
+
+    fn alone(what: impl Fn(&dyn Engine), done: &str) {
+        let engine = emulator::engine(Verify::No);
+        what(&engine);
+        assert_eq!(emulator::count(&engine, "CUDA_TILES_REDONE"), 0);
+        assert_eq!(emulator::count(&engine, "CUDA_TILES_BUSY"), 0);
+        assert_eq!(emulator::count(&engine, "CUDA_FAULTS"), 0);
+        assert!(emulator::count(&engine, done) > 1000);
+    }
+
+    #[test]
+    fn every_kind_of_tile_decodes_exactly() {
+        alone(suite::every_kind_of_tile_decodes_exactly, "CUDA_TILES_DECODED");
+    }
+
+    #[test]
+    fn random_batches_decode_exactly() {
+        alone(suite::random_batches_decode_exactly, "CUDA_TILES_DECODED");
+    }
+
+    #[test]
+    fn every_kind_of_tile_encodes_exactly() {
+        alone(encode::every_kind_of_tile_encodes_exactly, "CUDA_TILES_ENCODED");
+    }
+
+    #[test]
+    fn random_batches_encode_exactly() {
+        alone(encode::random_batches_encode_exactly, "CUDA_TILES_ENCODED");
+    }
+}

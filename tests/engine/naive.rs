@@ -55,7 +55,7 @@ impl Staged for Ready {
             match decode(batch, tile) {
                 Ok(data) => {
                     let row_bytes = batch.spec.row_bytes();
-                    sink.put(tile.id, Pixels { data: &data, rows: tile.rows, row_bytes });
+                    sink.put(tile.id, Pixels::whole(&data, tile.rows, row_bytes));
                 }
                 Err(error) => failed.push(TileError { id: tile.id, error }),
             }

@@ -19,7 +19,10 @@ pub mod zstd;
 mod encode;
 mod tile;
 
+use std::ops::Range;
 use std::sync::Mutex;
+
+pub(super) use self::tile::plausible;
 
 use self::tile::Worker;
 use super::{
@@ -98,8 +101,8 @@ impl Staged for Direct {
     fn decode(self: Box<Self>, sink: &dyn PixelSink) -> Vec<TileError> {
         let batch = &self.batch;
         let group = (TASK_BYTES / batch.spec.tile_bytes().max(1)).clamp(1, 256);
-        decode_groups(batch, group, |worker, first, tiles, failed| {
-            let _ = first;
+        in_groups(batch.threads, batch.tiles.len(), group, |worker, range, failed| {
+            let tiles = &batch.tiles[range];
             worker.read_and_decode(&batch.spec, &*batch.source, tiles, sink, failed);
         })
     }
@@ -114,29 +117,40 @@ struct InMemory {
 
 impl Staged for InMemory {
     fn decode(self: Box<Self>, sink: &dyn PixelSink) -> Vec<TileError> {
-        decode_groups(&self.batch, 1, |worker, first, tiles, failed| {
-            for (i, tile) in tiles.iter().enumerate() {
-                let slot = self.slots[first + i];
-                let bytes = &self.staging[slot..slot + tile.len];
-                worker.decode(&self.batch.spec, tile, bytes, sink, failed);
-            }
-        })
+        let batch = &self.batch;
+        let bytes =
+            |(tile, &slot): (&TileJob, &usize)| (*tile, &self.staging[slot..slot + tile.len]);
+        let tiles: Vec<_> = batch.tiles.iter().zip(&self.slots).map(bytes).collect();
+        decode_staged(&batch.spec, batch.threads, &tiles, sink)
     }
 }
 
-/// Runs `task(worker, index of the first tile, tiles, failures)` over groups of tiles.
-fn decode_groups(
-    batch: &Batch,
+/// Decodes tiles whose bytes are in memory.
+pub(super) fn decode_staged(
+    spec: &TileSpec,
+    threads: usize,
+    tiles: &[(TileJob, &[u8])],
+    sink: &dyn PixelSink,
+) -> Vec<TileError> {
+    in_groups(threads, tiles.len(), 1, |worker, range, failed| {
+        for (tile, bytes) in &tiles[range] {
+            worker.decode(spec, tile, bytes, sink, failed);
+        }
+    })
+}
+
+/// Runs `task(worker, tiles, failures)` over groups of tiles.
+fn in_groups(
+    threads: usize,
+    tiles: usize,
     group: usize,
-    task: impl Fn(&mut Worker, usize, &[TileJob], &mut Vec<TileError>) + Sync,
+    task: impl Fn(&mut Worker, Range<usize>, &mut Vec<TileError>) + Sync,
 ) -> Vec<TileError> {
     let failures = Mutex::new(Vec::new());
-    let groups = batch.tiles.len().div_ceil(group);
-    pool::run(batch.threads, groups, &|i| {
-        let first = i * group;
-        let tiles = &batch.tiles[first..batch.tiles.len().min(first + group)];
+    pool::run(threads, tiles.div_ceil(group), &|i| {
+        let range = i * group..tiles.min((i + 1) * group);
         let mut failed = Vec::new();
-        Worker::with(|worker| task(worker, first, tiles, &mut failed));
+        Worker::with(|worker| task(worker, range, &mut failed));
         if !failed.is_empty() {
             failures.lock().unwrap_or_else(|e| e.into_inner()).append(&mut failed);
         }

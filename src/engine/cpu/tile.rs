@@ -133,7 +133,7 @@ impl Worker {
         let needed = stored_row * tile.rows;
         if is_as_stored(spec) {
             let data = bytes.get(..needed).ok_or_else(|| short(tile, bytes.len(), needed))?;
-            sink.put(tile.id, Pixels { data, rows: tile.rows, row_bytes: stored_row });
+            sink.put(tile.id, Pixels::whole(data, tile.rows, stored_row));
             return Ok(());
         }
         plausible(spec.codec, tile, needed)?;
@@ -154,7 +154,7 @@ impl Worker {
             Sample::Whole { .. } => data,
             Sample::Bit { on } => expand_bits(data, spec, tile.rows, on, &mut self.scratch),
         };
-        sink.put(tile.id, Pixels { data, rows: tile.rows, row_bytes: spec.row_bytes() });
+        sink.put(tile.id, Pixels::whole(data, tile.rows, spec.row_bytes()));
         Ok(())
     }
 }
@@ -219,7 +219,7 @@ fn read<'a>(
 
 /// Refuses a tile whose few bytes cannot hold what its size claims, before
 /// anything of that size is allocated.
-fn plausible(codec: Codec, tile: &TileJob, needed: usize) -> Result<()> {
+pub(in crate::engine) fn plausible(codec: Codec, tile: &TileJob, needed: usize) -> Result<()> {
     let most = match codec {
         Codec::None => 1,
         Codec::PackBits => 128,

@@ -1,0 +1,257 @@
+//! The memory that batches go through, one arena for each device of the process.
+//!
+//! An arena is lent to one run of batches at a time, grows when a run needs more than the ones
+//! before, and is kept: in steady state nothing is allocated. Three lanes of host memory and two of
+//! device memory let a batch be uploaded while the one before is computed and the one before that
+//! is downloaded. Absent: what is in the memory.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::driver::{Answer, Current, DeviceMemory, Event, Fault, Pinned, Stream};
+
+/// Batches that may be on their way at once.
+pub(super) const LANES: usize = 3;
+/// Every region begins at a multiple of this.
+const ALIGN: usize = 256;
+
+/// Bytes of each region for one kind of batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// What goes up: two on the device, one a lane on the host.
+    pub(super) input: usize,
+    /// What comes down: `output_regions` on the device, one a lane on the host.
+    pub(super) output: usize,
+    /// Regions that alternate, 2 or 3.
+    pub(super) output_regions: usize,
+    /// What is used by one batch after the other.
+    pub(super) work: usize,
+}
+
+impl Sizes {
+    fn aligned(self) -> Sizes {
+        let up = |bytes: usize| bytes.next_multiple_of(ALIGN);
+        Sizes { input: up(self.input), output: up(self.output), work: up(self.work), ..self }
+    }
+
+    /// Device memory in all.
+    pub(super) fn device(self) -> usize {
+        let sizes = self.aligned();
+        2 * sizes.input + sizes.output_regions * sizes.output + sizes.work
+    }
+
+    fn host(self) -> usize {
+        let sizes = self.aligned();
+        LANES * (sizes.input + sizes.output)
+    }
+}
+
+/// Host memory of all lanes.
+enum Host {
+    Pinned(Pinned),
+    /// Pinning was refused.
+    Pageable(Vec<u64>),
+}
+
+/// Streams by role.
+pub(super) struct Streams {
+    /// To the device.
+    pub(super) input: Stream,
+    /// Kernels and nvCOMP.
+    pub(super) compute: Stream,
+    /// From the device.
+    pub(super) output: Stream,
+}
+
+/// Points in the life of one batch.
+pub(super) struct Marks {
+    /// The upload begins, has ended.
+    pub(super) input: [Event; 2],
+    /// Computing begins, nvCOMP is done, all is done.
+    pub(super) compute: [Event; 3],
+    /// The download begins, has ended.
+    pub(super) output: [Event; 2],
+}
+
+/// Where a batch's memory is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    /// Host memory that goes up.
+    pub(super) host_input: *mut u8,
+    /// Host memory that the result comes to.
+    pub(super) host_output: *mut u8,
+    /// Device address of the first.
+    pub(super) input: u64,
+    /// Device address of the second.
+    pub(super) output: u64,
+    /// Device address of what is used by one after the other.
+    pub(super) work: u64,
+}
+
+// SAFETY: addresses; whoever holds the lane uses them alone.
+unsafe impl Send for Place {}
+
+/// The arena.
+pub(super) struct Arena {
+    memory: Option<DeviceMemory>,
+    host: Option<(Host, usize)>,
+    /// The three streams.
+    pub(super) streams: Streams,
+    marks: Vec<Marks>,
+}
+
+impl Arena {
+    /// Streams and events; memory comes with `fit`.
+    pub(super) fn new(current: &Current) -> Answer<Arena> {
+        let mark = |_| {
+            let event = || current.event();
+            Ok(Marks {
+                input: [event()?, event()?],
+                compute: [event()?, event()?, event()?],
+                output: [event()?, event()?],
+            })
+        };
+        Ok(Arena {
+            memory: None,
+            host: None,
+            streams: Streams {
+                input: current.stream()?,
+                compute: current.stream()?,
+                output: current.stream()?,
+            },
+            marks: (0..=LANES).map(mark).collect::<Answer<_>>()?,
+        })
+    }
+
+    /// Events of the n-th batch of a run.
+    pub(super) fn marks(&self, n: u64) -> &Marks {
+        &self.marks[(n % self.marks.len() as u64) as usize]
+    }
+
+    /// Device memory that it has.
+    pub(super) fn device_bytes(&self) -> usize {
+        self.memory.as_ref().map_or(0, DeviceMemory::bytes)
+    }
+
+    /// Makes room for batches of these sizes; nothing is on its way. Says whether host memory is
+    /// pinned. Guards against taking more than nine tenths of what is free.
+    pub(super) fn fit(&mut self, current: &Current, sizes: Sizes) -> Answer<bool> {
+        let need = sizes.device();
+        if self.device_bytes() < need {
+            let (free, _) = current.memory()?;
+            if need > (free + self.device_bytes()) / 10 * 9 {
+                return Err(Fault { call: "cuMemGetInfo", code: 2, nvcomp: false });
+            }
+            self.memory = None;
+            self.memory = Some(current.allocate(need)?);
+        }
+        let need = sizes.host();
+        if self.host.as_ref().is_none_or(|(_, bytes)| *bytes < need) {
+            self.host = None;
+            let host = match current.pin(need) {
+                Ok(pinned) => Host::Pinned(pinned),
+                Err(fault) if !current.device().usable() => return Err(fault),
+                Err(_) => Host::Pageable(pageable(need)?),
+            };
+            self.host = Some((host, need));
+        }
+        Ok(matches!(self.host, Some((Host::Pinned(_), _))))
+    }
+
+    /// Where the n-th batch of a run finds its memory, with the host memory of this lane.
+    pub(super) fn place(&mut self, sizes: Sizes, n: u64, lane: usize) -> Option<Place> {
+        let sizes = sizes.aligned();
+        let device = self.memory.as_ref()?.address();
+        let host = match &mut self.host.as_mut()?.0 {
+            Host::Pinned(pinned) => pinned.data(),
+            Host::Pageable(words) => words.as_mut_ptr().cast(),
+        };
+        let outputs = device + 2 * sizes.input as u64;
+        let lane = host.wrapping_add(lane * (sizes.input + sizes.output));
+        Some(Place {
+            host_input: lane,
+            host_output: lane.wrapping_add(sizes.input),
+            input: device + (n % 2) * sizes.input as u64,
+            output: outputs + (n % sizes.output_regions as u64) * sizes.output as u64,
+            work: outputs + (sizes.output_regions * sizes.output) as u64,
+        })
+    }
+
+    /// Waits until nothing of ours is on its way, whatever happened.
+    pub(super) fn quiesce(&self) {
+        for stream in [&self.streams.input, &self.streams.compute, &self.streams.output] {
+            let _ = stream.synchronize();
+        }
+    }
+}
+
+fn pageable(bytes: usize) -> Answer<Vec<u64>> {
+    let mut words = Vec::new();
+    let short = Fault { call: "malloc", code: 2, nvcomp: false };
+    words.try_reserve_exact(bytes.div_ceil(8)).map_err(|_| short)?;
+    words.resize(bytes.div_ceil(8), 0);
+    Ok(words)
+}
+
+/// Lends the arena to one at a time.
+#[derive(Default)]
+pub(super) struct Lender {
+    state: Mutex<State>,
+    returned: Condvar,
+    /// How many wait for it.
+    waiting: AtomicUsize,
+}
+
+#[derive(Default)]
+enum State {
+    /// Nobody has made it yet.
+    #[default]
+    None,
+    Here(Box<Arena>),
+    Lent,
+}
+
+impl Lender {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The arena, unless somebody has it for longer than we wait.
+    pub(super) fn borrow(
+        &self,
+        current: &Current,
+        patience: Duration,
+    ) -> Answer<Option<Box<Arena>>> {
+        let mut state = self.lock();
+        if matches!(*state, State::Lent) && !patience.is_zero() {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            let lent = |state: &mut State| matches!(state, State::Lent);
+            let waited = self.returned.wait_timeout_while(state, patience, lent);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        match std::mem::replace(&mut *state, State::Lent) {
+            State::Lent => Ok(None),
+            State::Here(arena) => Ok(Some(arena)),
+            State::None => match Arena::new(current) {
+                Ok(arena) => Ok(Some(Box::new(arena))),
+                Err(fault) => {
+                    *state = State::None;
+                    Err(fault)
+                }
+            },
+        }
+    }
+
+    /// Whether somebody waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes it back; nothing is on its way.
+    pub(super) fn give_back(&self, arena: Box<Arena>) {
+        *self.lock() = State::Here(arena);
+        self.returned.notify_one();
+    }
+}

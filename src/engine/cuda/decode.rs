@@ -1,0 +1,577 @@
+//! A batch of compressed tiles on its way through the device.
+//!
+//! One buffer goes up: the tiles, each where nvCOMP wants it, then the tables. nvCOMP unpacks,
+//! `adler32` sums up, `undo` lays the wanted parts out, and one buffer comes down: what became of
+//! each tile, then the pixels. What the device may not be given (see [`super::frames`]) or got wrong
+//! is decoded on the CPU, out of the same staging memory.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::arena::Sizes;
+use super::driver::Answer;
+use super::frames::{self, Frame};
+use super::kernels::{DecodeTile, Report, Shape, Undo};
+use super::nvcomp::Tables;
+use super::probe::Gpu;
+use super::run::Lane;
+use super::tables::{Arrays, Chunk, report};
+use super::verify::Verdict;
+use super::{SUCCESS, Works, kind};
+use crate::engine::cpu;
+use crate::engine::{Batch, Codec, Part, PixelSink, Pixels, TileError, TileJob, TileSpec};
+use crate::error::Result;
+use crate::process::pool;
+
+/// What a status holds before nvCOMP writes it.
+pub(super) const SENTINEL: i32 = -77;
+/// Zero bytes behind the last tile: a decoder may look further than its stream.
+const SLACK: usize = 64;
+/// Crops begin at multiples of this.
+const CROP_ALIGN: usize = 16;
+/// Tiles that are read and delivered as one task hold about this much.
+const TASK_BYTES: usize = 128 << 10;
+
+/// How tiles of one kind go through the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    spec: Arc<TileSpec>,
+    /// Tiles in a batch, at most.
+    pub(super) tiles: usize,
+    /// Bytes of compressed tiles in a batch, at most.
+    slots: usize,
+    /// A slot's stream begins at a multiple of this…
+    align: usize,
+    /// …after so many bytes of the tile's own header.
+    lead: usize,
+    /// Bytes of an unpacked tile, room included.
+    raw: usize,
+    temporary: usize,
+    /// The regions.
+    pub(super) sizes: Sizes,
+}
+
+impl Plan {
+    /// Plans batches of at most `tiles` tiles within `budget` bytes of device memory; `None` if
+    /// not even one fits.
+    pub(super) fn new(
+        gpu: &Gpu,
+        spec: &Arc<TileSpec>,
+        tiles: usize,
+        budget: usize,
+    ) -> Answer<Option<Plan>> {
+        let needs = match spec.codec {
+            Codec::None => None,
+            codec => Some(gpu.nvcomp.alignments(codec, None)?),
+        };
+        let align = needs.map_or(16, |needs| needs.input.max(8));
+        let lead = if spec.codec == Codec::Deflate { frames::ZLIB_HEADER } else { 0 };
+        let mut tiles = tiles;
+        while tiles > 0 {
+            let plan = Plan::of(gpu, spec, tiles, align, lead)?;
+            let need = plan.sizes.device();
+            if need <= budget {
+                return Ok(Some(plan));
+            }
+            // Nearly proportional: one or two rounds.
+            let fewer = (tiles as u128 * budget as u128 / need as u128) as usize;
+            tiles = fewer.min(tiles - 1);
+        }
+        Ok(None)
+    }
+
+    fn of(
+        gpu: &Gpu,
+        spec: &Arc<TileSpec>,
+        tiles: usize,
+        align: usize,
+        lead: usize,
+    ) -> Answer<Plan> {
+        let stored = spec.stored_row_bytes() * spec.height;
+        // A tile that does not compress is a little larger than its pixels.
+        let slots = tiles * (stored + stored / 128 + 64 + align);
+        let raw = match spec.codec {
+            Codec::None => 0,
+            _ => stored.next_multiple_of(256),
+        };
+        let temporary = match spec.codec {
+            Codec::None => 0,
+            codec => gpu.nvcomp.decompress_temp(codec, tiles, stored)?,
+        };
+        let crop = (spec.tile_bytes() + 1).next_multiple_of(CROP_ALIGN);
+        let output = head(tiles) + tiles * crop;
+        let sizes = Sizes {
+            input: slots + SLACK + 2 * 256 + tiles * Arrays::TILE_BYTES,
+            output,
+            output_regions: 2,
+            work: raw * tiles + temporary + 256,
+        };
+        let spec = Arc::clone(spec);
+        Ok(Plan { spec, tiles, slots, align, lead, raw, temporary, sizes })
+    }
+
+    /// The kind of tile.
+    pub(super) fn spec(&self) -> &Arc<TileSpec> {
+        &self.spec
+    }
+
+    /// Bytes of a slot that a tile takes up, from `at` on, and where its first byte is.
+    fn slot(&self, at: usize, job: &TileJob) -> (usize, usize) {
+        let growth = if self.spec.codec == Codec::Zstd { frames::ZSTD_GROWTH } else { 0 };
+        let stream = (at + self.lead).next_multiple_of(self.align);
+        let first = stream - self.lead + growth;
+        (first, first + job.len)
+    }
+
+    /// How many of the first tiles go into one batch.
+    pub(super) fn fitting(&self, jobs: &[TileJob]) -> usize {
+        let mut at = 0;
+        let over = |job: &TileJob| {
+            at = self.slot(at, job).1;
+            at > self.slots
+        };
+        let most = jobs.len().min(self.tiles);
+        jobs[..most].iter().position(over).unwrap_or(most)
+    }
+}
+
+/// Bytes of the reports in front of the pixels.
+fn head(tiles: usize) -> usize {
+    (tiles * size_of::<Report>()).next_multiple_of(256)
+}
+
+/// One tile of a batch.
+struct Item {
+    job: TileJob,
+    part: Part,
+    /// Where its bytes are in the lane's input.
+    bytes: std::ops::Range<usize>,
+    /// Where its stream begins there; its length.
+    stream: std::ops::Range<usize>,
+    adler: u32,
+    /// The header that a patch took the place of.
+    header: Option<[u8; frames::ZSTD_PLAIN]>,
+    /// Its number on the device; `None` if it is left to the CPU.
+    device: Option<usize>,
+    /// Where its pixels are in the lane's output.
+    crop: usize,
+}
+
+/// A batch on its way.
+pub(super) struct Flight {
+    lane: Lane,
+    plan: Arc<Plan>,
+    works: Arc<Works>,
+    items: Vec<Item>,
+    threads: usize,
+    outcome: Answer<()>,
+}
+
+impl Flight {
+    /// Reads the tiles into the lane and sends them off. An error is the source's; what the
+    /// device says comes out of `land`.
+    pub(super) fn start(
+        works: &Arc<Works>,
+        plan: &Arc<Plan>,
+        mut lane: Lane,
+        batch: &Batch,
+        jobs: &[TileJob],
+    ) -> Result<Flight> {
+        let mut items = place(plan, jobs);
+        let end = items.last().map_or(0, |item| item.bytes.end);
+        let (input, _) = lane.host();
+        let started = std::time::Instant::now();
+        read(batch, &mut items, &mut input[..end])?;
+        works.tally.read.add(started.elapsed().as_micros() as u64);
+        for item in &mut items {
+            inspect(plan, item, input);
+        }
+        let mut flight = Flight {
+            lane,
+            plan: Arc::clone(plan),
+            works: Arc::clone(works),
+            items,
+            threads: batch.threads,
+            outcome: Ok(()),
+        };
+        flight.outcome = flight.submit(end);
+        Ok(flight)
+    }
+
+    fn submit(&mut self, end: usize) -> Answer<()> {
+        let mut count = 0;
+        let mut crop = 0;
+        for item in &mut self.items {
+            if item.device.is_some() {
+                item.device = Some(count);
+                item.crop = crop;
+                let pixel = self.plan.spec.samples * self.plan.spec.sample.bytes();
+                crop += (item.part.width * item.part.height * pixel).next_multiple_of(CROP_ALIGN);
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let gpu = Arc::clone(&self.lane.run().gpu);
+        let _current = gpu.device.enter()?;
+        let (plan, items) = (&self.plan, &self.items);
+        let arrays = Arrays::new((end + SLACK).next_multiple_of(256), count);
+        let mut submission = self.lane.submit();
+        let place = submission.place;
+        let output = place.output + head(count) as u64;
+        let input = submission.tables();
+        input[end..arrays.end].fill(0);
+        for (at, item) in items.iter().filter(|item| item.device.is_some()).enumerate() {
+            let raw = match plan.spec.codec {
+                Codec::None => place.input + item.stream.start as u64,
+                _ => place.work + (at * plan.raw) as u64,
+            };
+            let tile = DecodeTile {
+                raw,
+                out: output + item.crop as u64,
+                rows: item.job.rows as u32,
+                x: item.part.x as u32,
+                y: item.part.y as u32,
+                width: item.part.width as u32,
+                height: item.part.height as u32,
+                adler: item.adler,
+                reserved: [0; 3],
+            };
+            let chunk = Chunk {
+                input: place.input + item.stream.start as u64,
+                input_bytes: item.stream.len(),
+                output: raw,
+                room: plan.spec.stored_row_bytes() * plan.spec.height,
+            };
+            arrays.put_chunk(input, at, chunk);
+            arrays.put_tile(input, at, &tile.bytes(), SENTINEL);
+        }
+        submission.upload(arrays.uploaded)?;
+        let stream = submission.compute(2)?;
+        let packed = plan.spec.codec != Codec::None;
+        let check = plan.spec.codec == Codec::Deflate;
+        let here = |offset: usize| place.input + offset as u64;
+        if packed {
+            let tables = Tables {
+                inputs: here(arrays.inputs),
+                input_bytes: here(arrays.input_bytes),
+                outputs: here(arrays.outputs),
+                room: here(arrays.room),
+                output_bytes: here(arrays.sizes),
+                statuses: here(arrays.statuses),
+                count,
+                largest: plan.spec.stored_row_bytes() * plan.spec.height,
+                temporary: (place.work + (plan.raw * plan.tiles) as u64).next_multiple_of(256),
+                temporary_bytes: plan.temporary,
+            };
+            // SAFETY: regions of this batch and the work region, which belongs to the compute
+            // stream; the plan made them large enough.
+            unsafe { gpu.nvcomp.decompress(plan.spec.codec, &tables, stream, &gpu.device)? };
+        }
+        submission.unpacked()?;
+        if check {
+            let arrays = [arrays.outputs, arrays.sizes, arrays.room, arrays.adler].map(here);
+            // SAFETY: as above.
+            unsafe { gpu.kernels.adler32(stream, count, arrays)? };
+        }
+        let or_null = |there: bool, offset: usize| if there { here(offset) } else { 0 };
+        let undo = Undo {
+            tiles: here(arrays.tiles),
+            statuses: or_null(packed, arrays.statuses),
+            actual: or_null(packed, arrays.sizes),
+            adler: or_null(check, arrays.adler),
+            reports: place.output,
+        };
+        let rows = items.iter().map(|item| item.part.height).max().unwrap_or(1);
+        let shape = Shape::new(&plan.spec, check);
+        // SAFETY: as above.
+        unsafe { gpu.kernels.undo(stream, count, rows, undo, shape)? };
+        submission.download(head(count) + crop)?;
+        self.works.tally.batch(arrays.uploaded, head(count) + crop);
+        Ok(())
+    }
+
+    /// Waits for the batch and delivers it; the tiles that neither the device nor the CPU could
+    /// decode come back.
+    pub(super) fn land(mut self, sink: &dyn PixelSink) -> Vec<TileError> {
+        let gpu = Arc::clone(&self.lane.run().gpu);
+        let outcome = match self.outcome {
+            Ok(()) => gpu.device.enter().and_then(|_current| {
+                let waited = self.lane.wait();
+                if waited.is_ok() {
+                    self.works.tally.times(self.lane.times());
+                }
+                waited
+            }),
+            Err(fault) => Err(fault),
+        };
+        self.restore_headers();
+        let on_device: Vec<usize> =
+            (0..self.items.len()).filter(|&i| self.items[i].device.is_some()).collect();
+        if let Err(fault) = outcome {
+            self.works.note_fault(fault);
+            return self.on_cpu(&vec![true; self.items.len()], sink);
+        }
+        let mut redo: Vec<bool> = self.items.iter().map(|item| item.device.is_none()).collect();
+        let failed = self.failed(&on_device);
+        if self.plan.spec.codec == Codec::Zstd && !failed.is_empty() {
+            // Nothing vouches for its neighbours.
+            redo.fill(true);
+        } else {
+            failed.iter().for_each(|&i| redo[i] = true);
+        }
+        if !self.verified(&redo) {
+            redo.fill(true);
+        }
+        self.deliver(&redo, sink);
+        self.on_cpu(&redo, sink)
+    }
+
+    /// The CPU gets tiles as the file has them: a patch may have stated a wrong size.
+    fn restore_headers(&mut self) {
+        let (input, _) = self.lane.host();
+        for item in &self.items {
+            if let Some(header) = item.header {
+                input[item.bytes.start..][..header.len()].copy_from_slice(&header);
+            }
+        }
+    }
+
+    /// Tiles that the device says it could not unpack, or whose checksum is wrong.
+    fn failed(&self, on_device: &[usize]) -> Vec<usize> {
+        let needed = |item: &Item| (self.plan.spec.stored_row_bytes() * item.job.rows) as u64;
+        if self.plan.spec.codec == Codec::None {
+            return Vec::new();
+        }
+        let check = self.plan.spec.codec == Codec::Deflate;
+        let (_, output) = self.lane.view();
+        let mut failed = Vec::new();
+        for (n, &i) in on_device.iter().enumerate() {
+            let report = report(output, n);
+            let item = &self.items[i];
+            let right = report.status == SUCCESS
+                && report.size >= needed(item)
+                && report.size
+                    <= (self.plan.spec.stored_row_bytes() * self.plan.spec.height) as u64
+                && (!check || report.adler == item.adler);
+            if !right {
+                failed.push(i);
+            }
+        }
+        failed
+    }
+
+    fn pixel_bytes(&self) -> usize {
+        self.plan.spec.samples * self.plan.spec.sample.bytes()
+    }
+
+    /// The pixels of a tile in the lane's output.
+    fn pixels<'a>(&self, item: &Item, count: usize, output: &'a [u8]) -> Pixels<'a> {
+        let row_bytes = item.part.width * self.pixel_bytes();
+        let start = head(count) + item.crop;
+        Pixels {
+            data: &output[start..start + row_bytes * item.part.height],
+            rows: item.part.height,
+            row_bytes,
+            x: item.part.x,
+            y: item.part.y,
+        }
+    }
+
+    /// Compares with the CPU what is to be compared; false if something differs.
+    fn verified(&self, redo: &[bool]) -> bool {
+        let good: Vec<usize> = (0..redo.len()).filter(|&i| !redo[i]).collect();
+        let check = self.works.check(kind("decode", &self.plan.spec), false);
+        let picked = check.pick(&good);
+        if picked.is_empty() {
+            return true;
+        }
+        let count = self.items.iter().filter(|item| item.device.is_some()).count();
+        let (input, output) = self.lane.view();
+        let verdict = Verdict::default();
+        let tiles: Vec<(TileJob, &[u8])> = picked
+            .iter()
+            .map(|&i| (self.items[i].job, &input[self.items[i].bytes.clone()]))
+            .collect();
+        let compare = Compare { flight: self, output, count, verdict: &verdict };
+        let failed = cpu::decode_staged(&self.plan.spec, self.threads, &tiles, &compare);
+        let right = verdict.right() && failed.is_empty();
+        self.works.tally.verified.add(picked.len() as u64);
+        let intact = failed.is_empty() && !redo.iter().any(|&again| again);
+        self.works.judged(check, right, intact);
+        right
+    }
+
+    /// Hands the pixels on, on all threads.
+    fn deliver(&self, redo: &[bool], sink: &dyn PixelSink) {
+        let good: Vec<usize> = (0..redo.len()).filter(|&i| !redo[i]).collect();
+        let count = self.items.iter().filter(|item| item.device.is_some()).count();
+        let (_, output) = self.lane.view();
+        let group = (TASK_BYTES / self.plan.spec.tile_bytes().max(1)).clamp(1, 256);
+        let work = Shared(self);
+        pool::run(self.threads, good.len().div_ceil(group), &|task| {
+            let flight = work.get();
+            for &i in good.iter().skip(task * group).take(group) {
+                let item = &flight.items[i];
+                sink.put(item.job.id, flight.pixels(item, count, output));
+            }
+        });
+        self.works.tally.decoded.add(good.len() as u64);
+    }
+
+    /// Decodes the marked tiles on the CPU, from the staging memory.
+    fn on_cpu(&self, redo: &[bool], sink: &dyn PixelSink) -> Vec<TileError> {
+        let marked = (0..redo.len()).filter(|&i| redo[i]);
+        let (input, _) = self.lane.view();
+        let tiles: Vec<(TileJob, &[u8])> =
+            marked.map(|i| (self.items[i].job, &input[self.items[i].bytes.clone()])).collect();
+        self.works.tally.redone.add(tiles.len() as u64);
+        cpu::decode_staged(&self.plan.spec, self.threads, &tiles, sink)
+    }
+}
+
+/// Shares a flight with workers that only look at its items.
+struct Shared<'a>(&'a Flight);
+
+// SAFETY: workers read `items`, `plan` and memory that nobody writes; handles are not touched.
+unsafe impl Sync for Shared<'_> {}
+
+impl<'a> Shared<'a> {
+    fn get(&self) -> &'a Flight {
+        self.0
+    }
+}
+
+/// Compares the CPU's pixels with the device's.
+struct Compare<'a> {
+    flight: &'a Flight,
+    output: &'a [u8],
+    count: usize,
+    verdict: &'a Verdict,
+}
+
+// SAFETY: as for `Shared`.
+unsafe impl Sync for Compare<'_> {}
+
+impl PixelSink for Compare<'_> {
+    fn put(&self, id: u64, pixels: Pixels<'_>) {
+        let flight = self.flight;
+        let Some(item) = flight.items.iter().find(|item| item.job.id == id) else { return };
+        let ours = flight.pixels(item, self.count, self.output);
+        let pixel = flight.pixel_bytes();
+        for (y, row) in ours.data.chunks_exact(ours.row_bytes.max(1)).enumerate() {
+            let at = (item.part.y + y) * pixels.row_bytes + item.part.x * pixel;
+            if pixels.data.get(at..at + row.len()) != Some(row) {
+                self.verdict.wrong();
+            }
+        }
+    }
+}
+
+/// Gives each tile its slot.
+fn place(plan: &Plan, jobs: &[TileJob]) -> Vec<Item> {
+    let mut at = 0;
+    let item = |job: &TileJob| {
+        let (first, end) = plan.slot(at, job);
+        at = end;
+        Item {
+            job: *job,
+            part: job.part.unwrap_or(Part::rows(&plan.spec, job.rows)),
+            bytes: first..end,
+            stream: first..end,
+            adler: 0,
+            header: None,
+            device: None,
+            crop: 0,
+        }
+    };
+    jobs.iter().map(item).collect()
+}
+
+/// Reads all tiles to their slots: asked for all at once, then read by several threads where the
+/// source allows it.
+fn read(batch: &Batch, items: &mut [Item], mut input: &mut [u8]) -> Result<()> {
+    let mut ranges = Vec::with_capacity(items.len());
+    let mut at = 0;
+    for item in items.iter() {
+        let (gap, rest) = input.split_at_mut(item.bytes.start - at);
+        gap.fill(0);
+        let (slot, rest) = rest.split_at_mut(item.bytes.len());
+        ranges.push((item.job.offset, slot));
+        input = rest;
+        at = item.bytes.end;
+    }
+    if !batch.source.concurrent() {
+        return batch.source.read_ranges(&mut ranges);
+    }
+    let announced: Vec<_> = ranges.iter().map(|(at, slot)| (*at, slot.len() as u64)).collect();
+    batch.source.advise(&announced);
+    let mean = announced.iter().map(|(_, len)| *len as usize).sum::<usize>() / ranges.len().max(1);
+    let group = (TASK_BYTES / mean.max(1)).clamp(1, 256);
+    let groups: Vec<_> = ranges.chunks_mut(group).map(Mutex::new).collect();
+    let failure = Mutex::new(None);
+    pool::run(batch.threads, groups.len(), &|task| {
+        let mut group = groups[task].lock().unwrap_or_else(PoisonError::into_inner);
+        for (offset, slot) in group.iter_mut() {
+            if let Err(error) = batch.source.read_at(*offset, slot) {
+                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                return;
+            }
+        }
+    });
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Decides whether the device may have a tile, and what of it.
+fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
+    let spec = &plan.spec;
+    let (bytes, stored) = (item.bytes.clone(), spec.stored_row_bytes() * spec.height);
+    let needed = spec.stored_row_bytes() * item.job.rows;
+    if cpu::plausible(spec.codec, &item.job, needed).is_err() {
+        return;
+    }
+    let part_fits = item.part.x + item.part.width <= spec.width
+        && item.part.y + item.part.height <= item.job.rows
+        && item.part.width * item.part.height > 0;
+    if !part_fits {
+        return;
+    }
+    let fits = match spec.codec {
+        Codec::None => bytes.len() >= needed,
+        Codec::Deflate => frames::zlib_adler(&input[bytes.clone()]).is_some_and(|adler| {
+            item.adler = adler;
+            item.stream = bytes.start + frames::ZLIB_HEADER..bytes.end - frames::ZLIB_TRAILER;
+            true
+        }),
+        Codec::Zstd => {
+            // What a frame without content size holds: padding is stored, or it is not.
+            let size = if item.job.padded { stored } else { needed };
+            match frames::zstd_frame(&input[bytes.clone()], size) {
+                Some(Frame::Whole) => {
+                    settle(plan, item, input);
+                    true
+                }
+                Some(Frame::Patched(header)) => {
+                    item.stream = bytes.start - frames::ZSTD_GROWTH..bytes.end;
+                    item.header = input[bytes.clone()].first_chunk().copied();
+                    let start = item.stream.start;
+                    input[start..start + header.len()].copy_from_slice(&header);
+                    true
+                }
+                None => false,
+            }
+        }
+        Codec::Lzw | Codec::PackBits => false,
+    };
+    item.device = fits.then_some(0);
+}
+
+/// A frame that needs no patch moves to where nvCOMP wants it.
+fn settle(plan: &Plan, item: &mut Item, input: &mut [u8]) {
+    let start = item.bytes.start - frames::ZSTD_GROWTH;
+    if plan.align > 1 {
+        input.copy_within(item.bytes.clone(), start);
+        item.bytes = start..item.bytes.end - frames::ZSTD_GROWTH;
+    }
+    item.stream = item.bytes.clone();
+}

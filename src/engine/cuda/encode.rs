@@ -1,0 +1,572 @@
+//! Tiles to be encoded on their way through the device.
+//!
+//! The pixels of a batch go up in one buffer with the tables; `apply` predicts, nvCOMP packs,
+//! `adler32` sums up, `measure` and `gather` bring the packed tiles together behind each other.
+//! Two buffers come down: what became of each tile, and then exactly the packed bytes. Up to three
+//! batches are on their way at once. The source is asked once for each tile: whatever has to be
+//! done again on the CPU is done out of the staging memory.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::arena::{LANES, Sizes};
+use super::driver::Answer;
+use super::frames::{ZLIB_HEADER, ZLIB_TRAILER};
+use super::kernels::{EncodeTile, Measure, Report, Shape};
+use super::nvcomp::Tables;
+use super::probe::Gpu;
+use super::run::{Lane, Run};
+use super::tables::{Arrays, Chunk, report};
+use super::verify::Verdict;
+use super::{SUCCESS, Works, decode, kind};
+use crate::engine::cpu::{self, CpuEngine};
+use crate::engine::{
+    Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, TileJob, TileSpec,
+};
+use crate::error::{Error, Result};
+use crate::process::pool;
+
+/// Deflate, 32 KiB window, default effort: what zlib itself writes.
+const ZLIB: [u8; 2] = [0x78, 0x9C];
+/// Larger tiles are taken only after a round trip of that size: nvCOMP's header contradicts itself.
+const DEFLATE_SURE: usize = 64 << 10;
+const ZSTD_SURE: usize = 16 << 20;
+/// A batch of the writer's is a quarter of BATCH_MB; three of the device's make one.
+pub(super) const BATCH_SHARE: usize = 12;
+/// Tiles that are fetched as one task hold about this much.
+const TASK_BYTES: usize = 128 << 10;
+
+/// nvCOMP's algorithm for a level that was asked for, or was not (0).
+pub(super) fn effort(codec: Codec, level: i32) -> i32 {
+    match (codec, level) {
+        (Codec::Deflate, 1) => 1,
+        (Codec::Deflate, 6..=8) => 4,
+        (Codec::Deflate, 9..) => 5,
+        (Codec::Deflate, _) => 2,
+        _ => 0,
+    }
+}
+
+/// How tiles of one kind go through the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    spec: Arc<TileSpec>,
+    effort: i32,
+    /// Tiles in a batch, at most.
+    tiles: usize,
+    /// Bytes of a tile's pixels in the input, of its rows, and of what it may become.
+    pixels: usize,
+    raw: usize,
+    most: usize,
+    temporary: usize,
+    sizes: Sizes,
+}
+
+impl Plan {
+    fn new(
+        gpu: &Gpu,
+        spec: &Arc<TileSpec>,
+        effort: i32,
+        wanted: usize,
+        budget: usize,
+    ) -> Answer<Option<Plan>> {
+        let mut tiles = wanted;
+        while tiles > 0 {
+            let plan = Plan::of(gpu, spec, effort, tiles)?;
+            let need = plan.sizes.device();
+            if need <= budget {
+                return Ok(Some(plan));
+            }
+            let fewer = (tiles as u128 * budget as u128 / need as u128) as usize;
+            tiles = fewer.min(tiles - 1);
+        }
+        Ok(None)
+    }
+
+    fn of(gpu: &Gpu, spec: &Arc<TileSpec>, effort: i32, tiles: usize) -> Answer<Plan> {
+        let stored = spec.stored_row_bytes() * spec.height;
+        let pixels = spec.tile_bytes().next_multiple_of(16);
+        let packs = spec.codec != Codec::None;
+        let (raw, most, temporary) = match packs {
+            false => (0, 0, 0),
+            true => {
+                let needs = gpu.nvcomp.alignments(spec.codec, Some(effort))?;
+                let align = needs.input.max(needs.output).max(256);
+                let most = gpu.nvcomp.max_output(spec.codec, effort, stored)?;
+                let temporary = gpu.nvcomp.compress_temp(spec.codec, effort, tiles, stored)?;
+                (stored.next_multiple_of(align), most.next_multiple_of(align), temporary)
+            }
+        };
+        let around = ZLIB_HEADER + ZLIB_TRAILER;
+        let output = match packs {
+            false => tiles * stored,
+            true => head(tiles) + tiles * (most + around),
+        };
+        let sizes = Sizes {
+            input: tiles * pixels + 256 + tiles * Arrays::TILE_BYTES + 64,
+            output,
+            // The second download is asked for by the host, so no event can guard the region.
+            output_regions: LANES,
+            work: tiles * (raw + most) + temporary + 256,
+        };
+        let spec = Arc::clone(spec);
+        Ok(Plan { spec, effort, tiles, pixels, raw, most, temporary, sizes })
+    }
+
+    fn stored(&self, rows: usize) -> usize {
+        self.spec.stored_row_bytes() * rows
+    }
+}
+
+fn head(tiles: usize) -> usize {
+    (tiles * size_of::<Report>()).next_multiple_of(256)
+}
+
+impl Works {
+    fn encode_plan(&self, batch: &PixelBatch) -> Option<Arc<Plan>> {
+        let spec = &batch.spec;
+        let level = if self.settings.level_given { batch.level } else { 0 };
+        let effort = effort(spec.codec, level);
+        if !self.takes("encode", spec) {
+            return None;
+        }
+        let mut plans = super::lock(&self.encoding);
+        let key = ((**spec).clone(), effort);
+        if let Some(known) = plans.get(&key) {
+            return known.clone();
+        }
+        let planned = self.gpu.device.enter().and_then(|current| {
+            let budget = self.budget(&current)?;
+            Plan::new(&self.gpu, spec, effort, self.wanted(spec, BATCH_SHARE), budget)
+        });
+        let plan = self.or_too_big(planned).map(Arc::new);
+        plans.insert(key, plan.clone());
+        plan
+    }
+
+    fn encode_run(&self, plan: &mut Arc<Plan>) -> Option<Arc<Run>> {
+        let current = self.gpu.device.enter().ok()?;
+        loop {
+            match Run::begin(&self.gpu, &current, plan.sizes, self.patience()) {
+                Ok(run) => {
+                    let run = run?;
+                    self.note_memory(&run);
+                    return Some(Arc::new(run));
+                }
+                Err(fault) if fault.is_out_of_memory() && plan.tiles > 1 => {
+                    let (spec, effort) = (&plan.spec, plan.effort);
+                    let half = Plan::new(&self.gpu, spec, effort, plan.tiles / 2, usize::MAX);
+                    *plan = Arc::new(self.or_too_big(half)?);
+                }
+                Err(fault) => {
+                    self.note_fault(fault);
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// Encodes a batch of the caller's in batches of the device's, three of them on their way.
+pub(super) fn encode(
+    works: &Arc<Works>,
+    batch: &PixelBatch,
+    source: &dyn PixelSource,
+    packed: &mut Packed,
+) -> Result<()> {
+    let run = works
+        .encode_plan(batch)
+        .and_then(|mut plan| works.encode_run(&mut plan).map(|run| (plan, run)));
+    let Some((plan, run)) = run else {
+        works.tally.left.add(batch.tiles.len() as u64);
+        return CpuEngine.encode(batch, source, packed);
+    };
+    works.note_level(batch);
+    let mut pile = Pile { packed, at: 0 };
+    pile.packed.tiles.clear();
+    let mut flights: VecDeque<Flight<'_>> = VecDeque::new();
+    for jobs in batch.tiles.chunks(plan.tiles) {
+        if flights.len() == LANES
+            && let Some(flight) = flights.pop_front()
+        {
+            flight.land(&mut pile)?;
+        }
+        // There is one: as many were given back as were taken.
+        let lane = run.lane().ok_or_else(|| Error::Device("no lane is free".into()))?;
+        flights.push_back(Flight::start(works, &plan, lane, batch, jobs, source));
+    }
+    flights.into_iter().try_for_each(|flight| flight.land(&mut pile))
+}
+
+impl Works {
+    /// Levels of ZSTD mean nothing to nvCOMP.
+    fn note_level(&self, batch: &PixelBatch) {
+        if batch.spec.codec == Codec::Zstd && self.settings.level_given {
+            self.notice("ZSTD_LEVEL has no effect on the GPU".into());
+        }
+    }
+}
+
+/// Where packed tiles are put together.
+struct Pile<'a> {
+    packed: &'a mut Packed,
+    at: usize,
+}
+
+impl Pile<'_> {
+    /// Room for `bytes` more.
+    fn room(&mut self, bytes: usize) -> Result<&mut [u8]> {
+        let end = self.at + bytes;
+        if self.packed.bytes.len() < end {
+            let more = end - self.packed.bytes.len();
+            self.packed
+                .bytes
+                .try_reserve(more)
+                .map_err(|_| Error::OutOfMemory { bytes: more as u64, place: "packed tiles" })?;
+            self.packed.bytes.resize(end, 0);
+        }
+        Ok(&mut self.packed.bytes[self.at..end])
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Result<Range<usize>> {
+        self.room(bytes.len())?.copy_from_slice(bytes);
+        let range = self.at..self.at + bytes.len();
+        self.at = range.end;
+        Ok(range)
+    }
+}
+
+/// A batch on its way.
+struct Flight<'a> {
+    works: Arc<Works>,
+    plan: Arc<Plan>,
+    lane: Lane,
+    batch: &'a PixelBatch,
+    jobs: &'a [PixelJob],
+    /// Which tiles are not left out, in the order in which they are on the device.
+    kept: Vec<usize>,
+    outcome: Answer<()>,
+}
+
+impl<'a> Flight<'a> {
+    fn start(
+        works: &Arc<Works>,
+        plan: &Arc<Plan>,
+        mut lane: Lane,
+        batch: &'a PixelBatch,
+        jobs: &'a [PixelJob],
+        source: &dyn PixelSource,
+    ) -> Flight<'a> {
+        let kept = fetch(plan, &mut lane, batch, jobs, source);
+        let (works, plan) = (Arc::clone(works), Arc::clone(plan));
+        let mut flight = Flight { works, plan, lane, batch, jobs, kept, outcome: Ok(()) };
+        flight.outcome = flight.submit();
+        flight
+    }
+
+    fn submit(&mut self) -> Answer<()> {
+        let count = self.kept.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let gpu = Arc::clone(&self.works.gpu);
+        let _current = gpu.device.enter()?;
+        let plan = Arc::clone(&self.plan);
+        let spec = &plan.spec;
+        let around = self.around() as u32;
+        let arrays = Arrays::new((self.jobs.len() * plan.pixels).next_multiple_of(256), count);
+        let mut submission = self.lane.submit();
+        let place = submission.place;
+        let input = submission.tables();
+        let packed = place.work + (plan.tiles * plan.raw) as u64;
+        let mut direct = place.output;
+        for (n, &i) in self.kept.iter().enumerate() {
+            let rows = self.jobs[i].rows;
+            let to = match spec.codec {
+                Codec::None => direct,
+                _ => place.work + (n * plan.raw) as u64,
+            };
+            direct += plan.stored(rows) as u64;
+            let tile = EncodeTile {
+                from: place.input + (i * plan.pixels) as u64,
+                to,
+                rows: rows as u32,
+                // Padding is the source's business, as for every engine.
+                width: spec.width as u32,
+                height: rows as u32,
+                ..EncodeTile::default()
+            };
+            let chunk = Chunk {
+                input: to,
+                input_bytes: plan.stored(rows),
+                output: packed + (n * plan.most) as u64,
+                room: plan.stored(rows),
+            };
+            arrays.put_chunk(input, n, chunk);
+            arrays.put_tile(input, n, &tile.bytes(), decode::SENTINEL);
+        }
+        submission.upload(arrays.uploaded)?;
+        let stream = submission.compute(LANES as u64)?;
+        let here = |offset: usize| place.input + offset as u64;
+        let rows = self.jobs.iter().map(|job| job.rows).max().unwrap_or(1);
+        let shape = Shape::new(spec, false);
+        // SAFETY: regions of this batch, and the work region, which belongs to the compute
+        // stream; the plan made them large enough.
+        unsafe {
+            gpu.kernels.apply(stream, count, rows, here(arrays.tiles), shape)?;
+            if spec.codec == Codec::None {
+                submission.unpacked()?;
+                let bytes = (direct - place.output) as usize;
+                self.works.tally.batch(arrays.uploaded, bytes);
+                return submission.download(bytes);
+            }
+            let temporary = packed + (plan.tiles * plan.most) as u64;
+            let tables = Tables {
+                inputs: here(arrays.inputs),
+                input_bytes: here(arrays.input_bytes),
+                outputs: here(arrays.outputs),
+                room: 0,
+                output_bytes: here(arrays.sizes),
+                statuses: here(arrays.statuses),
+                count,
+                largest: plan.stored(spec.height),
+                temporary: temporary.next_multiple_of(256),
+                temporary_bytes: plan.temporary,
+            };
+            gpu.nvcomp.compress(spec.codec, plan.effort, &tables, stream, &gpu.device)?;
+            submission.unpacked()?;
+            let zlib = spec.codec == Codec::Deflate;
+            if zlib {
+                let sums = [arrays.inputs, arrays.input_bytes, arrays.input_bytes, arrays.adler];
+                gpu.kernels.adler32(stream, count, sums.map(here))?;
+            }
+            let adler = if zlib { here(arrays.adler) } else { 0 };
+            let measure = Measure {
+                sizes: here(arrays.sizes),
+                statuses: here(arrays.statuses),
+                adler,
+                offsets: here(arrays.offsets),
+                reports: place.output,
+                count: count as u32,
+                limit: plan.most as u64,
+                extra: around,
+            };
+            gpu.kernels.measure(stream, measure)?;
+            let target = place.output + head(count) as u64;
+            let gathered = [here(arrays.outputs), here(arrays.offsets), adler, target];
+            gpu.kernels.gather(stream, count, plan.most, gathered, ZLIB)?;
+        }
+        self.works.tally.batch(arrays.uploaded, head(count));
+        submission.download(count * size_of::<Report>())
+    }
+
+    /// Bytes of framing around nvCOMP's.
+    fn around(&self) -> usize {
+        match self.plan.spec.codec {
+            Codec::Deflate => ZLIB_HEADER + ZLIB_TRAILER,
+            _ => 0,
+        }
+    }
+
+    /// Waits for the batch and puts it on the pile.
+    fn land(mut self, pile: &mut Pile<'_>) -> Result<()> {
+        let mut ranges = vec![0..0; self.jobs.len()];
+        let outcome = match self.outcome {
+            Ok(()) if self.kept.is_empty() => Ok(Vec::new()),
+            Ok(()) => {
+                let device = Arc::clone(&self.works.gpu.device);
+                device.enter().and_then(|_current| self.download())
+            }
+            Err(fault) => Err(fault),
+        };
+        let mut again: Vec<usize> = Vec::new();
+        match outcome {
+            Ok(found) => {
+                let right = self.verified(&found);
+                let (_, output) = self.lane.view();
+                for (&i, range) in self.kept.iter().zip(found) {
+                    match range.filter(|_| right) {
+                        Some(range) => ranges[i] = pile.add(&output[range])?,
+                        None => again.push(i),
+                    }
+                }
+                self.works.tally.encoded.add((self.kept.len() - again.len()) as u64);
+            }
+            Err(fault) => {
+                self.works.note_fault(fault);
+                again.clone_from(&self.kept);
+            }
+        }
+        self.on_cpu(&again, &mut ranges, pile)?;
+        pile.packed.tiles.append(&mut ranges);
+        Ok(())
+    }
+
+    /// Where each kept tile is in the lane's output; `None` for one that the device failed on.
+    fn download(&mut self) -> Answer<Vec<Option<Range<usize>>>> {
+        self.lane.wait()?;
+        self.works.tally.times(self.lane.times());
+        if self.plan.spec.codec == Codec::None {
+            let mut at = 0;
+            let rows = self.kept.iter().map(|&i| self.jobs[i].rows);
+            let place = |rows: usize| {
+                let start = at;
+                at += self.plan.stored(rows);
+                Some(start..at)
+            };
+            return Ok(rows.map(place).collect());
+        }
+        let count = self.kept.len();
+        let (around, most) = (self.around(), self.plan.most as u64);
+        let (_, output) = self.lane.view();
+        let mut at = head(count);
+        let mut found = Vec::with_capacity(count);
+        for n in 0..count {
+            let report = report(output, n);
+            // As `measure` and `gather` see it.
+            let good = report.status == SUCCESS && report.size <= most;
+            let size = if good { report.size as usize + around } else { 0 };
+            found.push((good && size > around).then(|| at..at + size));
+            at += size;
+        }
+        let bytes = at - head(count);
+        if bytes > 0 {
+            let from = self.lane.output() + head(count) as u64;
+            // SAFETY: the packed bytes of this batch, into the lane that belongs to it.
+            unsafe { self.lane.fetch(from, head(count), bytes)? };
+            self.lane.wait()?;
+            self.works.tally.down.add(bytes as u64);
+        }
+        Ok(found)
+    }
+
+    /// Unpacks on the CPU what is to be compared with the pixels; false if something differs.
+    fn verified(&self, found: &[Option<Range<usize>>]) -> bool {
+        let spec = Arc::clone(&self.plan.spec);
+        let stored = self.plan.stored(spec.height);
+        let sure = match spec.codec {
+            Codec::Deflate => DEFLATE_SURE,
+            Codec::Zstd => ZSTD_SURE,
+            _ => usize::MAX,
+        };
+        let mut of = kind("encode", &spec);
+        if stored > sure {
+            of += &format!(", {stored} bytes");
+        }
+        let check = self.works.check(of, stored > sure);
+        let good: Vec<usize> = (0..found.len()).filter(|&n| found[n].is_some()).collect();
+        let picked = check.pick(&good);
+        if picked.is_empty() {
+            return true;
+        }
+        let (input, output) = self.lane.view();
+        let mut tiles: Vec<(TileJob, &[u8])> = Vec::with_capacity(picked.len());
+        for &n in &picked {
+            let Some(range) = found[n].clone() else { continue };
+            let job = TileJob {
+                id: self.kept[n] as u64,
+                offset: 0,
+                len: range.len(),
+                rows: self.jobs[self.kept[n]].rows,
+                padded: false,
+                part: None,
+            };
+            tiles.push((job, &output[range]));
+        }
+        let verdict = Verdict::default();
+        let compare = Compare { input, plan: &self.plan, verdict: &verdict };
+        let failed = cpu::decode_staged(&spec, self.batch.threads, &tiles, &compare);
+        let right = verdict.right() && failed.is_empty();
+        self.works.tally.verified.add(tiles.len() as u64);
+        self.works.judged(check, right, true);
+        right
+    }
+
+    /// Encodes tiles on the CPU, from the staging memory.
+    fn on_cpu(
+        &self,
+        again: &[usize],
+        ranges: &mut [Range<usize>],
+        pile: &mut Pile<'_>,
+    ) -> Result<()> {
+        if again.is_empty() {
+            return Ok(());
+        }
+        self.works.tally.redone.add(again.len() as u64);
+        let tiles = again.iter().map(|&i| PixelJob { id: i as u64, rows: self.jobs[i].rows });
+        let batch = PixelBatch { tiles: tiles.collect(), ..self.batch.clone() };
+        let (input, _) = self.lane.view();
+        let staged = StagedPixels { input, pixels: self.plan.pixels };
+        let mut packed = Packed::default();
+        CpuEngine.encode(&batch, &staged, &mut packed)?;
+        for (&i, range) in again.iter().zip(packed.tiles) {
+            ranges[i] = pile.add(&packed.bytes[range])?;
+        }
+        Ok(())
+    }
+}
+
+/// Fetches the pixels of all tiles to the lane; says which are not left out.
+fn fetch(
+    plan: &Plan,
+    lane: &mut Lane,
+    batch: &PixelBatch,
+    jobs: &[PixelJob],
+    source: &dyn PixelSource,
+) -> Vec<usize> {
+    let (input, _) = lane.host();
+    let group = (TASK_BYTES / plan.pixels.max(1)).clamp(1, 256);
+    let slots = input[..jobs.len() * plan.pixels].chunks_mut(group * plan.pixels);
+    let groups: Vec<_> = slots.map(Mutex::new).collect();
+    let kept = Mutex::new(Vec::with_capacity(jobs.len()));
+    pool::run(batch.threads, groups.len(), &|task| {
+        let mut slots = groups[task].lock().unwrap_or_else(PoisonError::into_inner);
+        let first = task * group;
+        for (n, slot) in slots.chunks_mut(plan.pixels).enumerate() {
+            let job = &jobs[first + n];
+            if source.get(job.id, &mut slot[..plan.spec.row_bytes() * job.rows]) {
+                kept.lock().unwrap_or_else(PoisonError::into_inner).push(first + n);
+            }
+        }
+    });
+    let mut kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+    kept.sort_unstable();
+    kept
+}
+
+/// Pixels that were fetched before.
+struct StagedPixels<'a> {
+    input: &'a [u8],
+    pixels: usize,
+}
+
+impl PixelSource for StagedPixels<'_> {
+    fn get(&self, id: u64, tile: &mut [u8]) -> bool {
+        tile.copy_from_slice(&self.input[id as usize * self.pixels..][..tile.len()]);
+        true
+    }
+}
+
+/// Compares unpacked tiles with the pixels they were made of.
+struct Compare<'a> {
+    input: &'a [u8],
+    plan: &'a Plan,
+    verdict: &'a Verdict,
+}
+
+impl PixelSink for Compare<'_> {
+    fn put(&self, id: u64, pixels: Pixels<'_>) {
+        let given = &self.input[id as usize * self.plan.pixels..][..pixels.data.len()];
+        let same = match self.plan.spec.sample {
+            crate::engine::Sample::Whole { .. } => given == pixels.data,
+            // Whatever is not 0 was stored as a set bit.
+            crate::engine::Sample::Bit { .. } => {
+                given.iter().zip(pixels.data).all(|(a, b)| (*a != 0) == (*b != 0))
+            }
+        };
+        if !same {
+            self.verdict.wrong();
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Shared libraries that may not be there, opened by ourselves: a missing one, or a missing
+//! symbol, is an answer and not a panic.
+
+use std::ffi::{CString, c_char, c_void};
+use std::path::Path;
+
+/// A library that was found. Never closed: what runs on a device outlives any owner here.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Library(*mut c_void);
+
+// SAFETY: a handle that may be used from any thread.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+impl Library {
+    /// Opens by path, or by name along the loader's path. `name` must not be a relative path:
+    /// the working directory is nobody's library directory.
+    pub(super) fn open(name: &Path) -> Option<Library> {
+        let plain = name.components().count() == 1 && !name.as_os_str().is_empty();
+        if !plain && !name.is_absolute() {
+            return None;
+        }
+        let name = CString::new(name.as_os_str().as_encoded_bytes()).ok()?;
+        // SAFETY: a C string. Constructors of the library run: it is one the user installed.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        (!handle.is_null()).then_some(Library(handle))
+    }
+
+    /// Whether the symbol is there; `name` ends in NUL.
+    pub(super) fn has(self, name: &CString) -> bool {
+        !self.find(name.as_ptr()).is_null()
+    }
+
+    fn find(self, name: *const c_char) -> *mut c_void {
+        // SAFETY: an open library and a C string.
+        unsafe { libc::dlsym(self.0, name) }
+    }
+
+    /// A function of the library.
+    ///
+    /// # Safety
+    /// `F` must be the function pointer type of that symbol.
+    pub(super) unsafe fn function<F: Copy>(self, name: &str) -> Option<F> {
+        assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
+        let name = CString::new(name).ok()?;
+        let address = self.find(name.as_ptr());
+        // SAFETY: a pointer that is not NULL, of the caller's type.
+        (!address.is_null()).then(|| unsafe { std::mem::transmute_copy(&address) })
+    }
+}

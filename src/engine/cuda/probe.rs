@@ -1,0 +1,383 @@
+//! Is there a GPU that this engine can use, and if not, why not? One sentence for each reason.
+//!
+//! The driver is looked for by ourselves before cudarc is asked anything, since cudarc panics
+//! where it, or one function of it, is missing. Nothing here runs when a file is opened, unless
+//! CUDA was demanded.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CString, c_int};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::arena::Lender;
+use super::driver::{self, Device, Fault};
+use super::kernels::Kernels;
+use super::known;
+use super::library::Library;
+use super::nvcomp::{NvComp, Unfit};
+use crate::engine::Codec;
+use crate::process::PerProcess;
+
+/// What the user may say about the device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Whereabouts {
+    /// DEVICE: its number, or the one with most free memory.
+    pub device: Option<u32>,
+    /// GPUGTIFF_NVCOMP: the library's path.
+    pub nvcomp: Option<PathBuf>,
+}
+
+/// Why the CUDA engine cannot work here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No libcuda.
+    #[error("no NVIDIA driver is installed (libcuda.so.1 was not found)")]
+    NoDriver,
+    /// A libcuda without functions that we call.
+    #[error("the NVIDIA driver lacks {0}: it must be 525 or later")]
+    Incomplete(&'static str),
+    /// CUDA below 12.0.
+    #[error("the NVIDIA driver is too old: it knows CUDA {0}.{1}, and 12.0 (driver 525) is needed")]
+    OldDriver(i32, i32),
+    /// cuInit said no.
+    #[error("the NVIDIA driver does not start ({0})")]
+    NoStart(String),
+    /// No device, or none visible.
+    #[error("there is no NVIDIA GPU (or CUDA_VISIBLE_DEVICES hides it)")]
+    NoDevice,
+    /// DEVICE is out of range.
+    #[error("there is no device {0}: the driver shows {1}, counted from 0")]
+    NoSuchDevice(u32, i32),
+    /// Compute capability below 7.0.
+    #[error("the GPU {0} is too old: its compute capability is {1}.{2}, and 7.0 is needed")]
+    OldDevice(String, i32, i32),
+    /// Somebody else has it for himself, or it is divided.
+    #[error(
+        "the GPU cannot be used by this process ({0}): it is in exclusive mode or divided (MIG)"
+    )]
+    Taken(String),
+    /// Not enough device memory for anything.
+    #[error("the GPU has no free memory ({0})")]
+    NoMemory(String),
+    /// Our kernels were not taken.
+    #[error("the driver does not take our kernels ({0})")]
+    Kernels(String),
+    /// No nvCOMP.
+    #[error(
+        "nvCOMP was not found: install nvidia-libnvcomp-cu12 with pip or conda, \
+         or set GPUGTIFF_NVCOMP to libnvcomp.so.6 or .5"
+    )]
+    NoNvcomp,
+    /// nvCOMP of another version.
+    #[error("nvCOMP {0}.{1} was found, and 5.x or 6.x is needed")]
+    NvcompVersion(u32, u32),
+    /// nvCOMP for a later CUDA.
+    #[error("nvCOMP was made for CUDA {0}, which this driver does not know")]
+    NvcompCuda(u32),
+    /// Not nvCOMP, or parts missing.
+    #[error("{0} is not nvCOMP")]
+    NotNvcomp(String),
+    /// CUDA does not survive a fork.
+    #[error("CUDA was started before this process was forked")]
+    Forked,
+    /// It failed before.
+    #[error("the GPU {0} failed in this process (CUDA error {1})")]
+    Lost(String, i32),
+    /// The first tiles did not come out right.
+    #[error("the GPU does not decode and encode known tiles here ({0})")]
+    SelfCheck(String),
+}
+
+/// Less free device memory than this is not worth a try.
+const LEAST_FREE: usize = 16 << 20;
+
+/// Functions of libcuda that this engine calls through cudarc.
+const SYMBOLS: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGet",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuMemGetInfo_v2",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemHostAlloc",
+    "cuMemFreeHost",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamWaitEvent",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventSynchronize",
+    "cuEventElapsedTime",
+    "cuEventDestroy_v2",
+    "cuModuleLoadData",
+    "cuModuleGetFunction",
+    "cuLaunchKernel",
+];
+
+/// A device that is ready, with everything that belongs to it.
+pub(super) struct Gpu {
+    /// The device.
+    pub(super) device: Arc<Device>,
+    /// The library.
+    pub(super) nvcomp: NvComp,
+    /// Our kernels.
+    pub(super) kernels: Kernels,
+    /// Its memory.
+    pub(super) arena: Lender,
+    /// CUDA's version as the driver says it.
+    pub(super) cuda: i32,
+    /// What was learnt of it.
+    pub(super) trust: Mutex<Trust>,
+}
+
+/// Which kinds of tiles came out right, or did not.
+#[derive(Debug, Default)]
+pub(super) struct Trust {
+    /// Compared with the CPU's and found equal.
+    pub(super) proved: HashSet<String>,
+    /// Found different: never again.
+    pub(super) refuted: HashSet<String>,
+    /// Codecs that do not work on this device.
+    pub(super) unfit: HashSet<Codec>,
+    /// What users were told.
+    pub(super) told: HashSet<String>,
+}
+
+impl Gpu {
+    /// What was learnt.
+    pub(super) fn trust(&self) -> MutexGuard<'_, Trust> {
+        self.trust.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Found = Result<Arc<Gpu>, Refusal>;
+
+static FOUND: PerProcess<Mutex<HashMap<Whereabouts, Found>>> = PerProcess::new();
+/// The process that started CUDA; a forked child must not.
+static STARTED_BY: AtomicU32 = AtomicU32::new(0);
+
+/// Looks for a GPU, once in a process for the same question.
+pub(super) fn find(wanted: &Whereabouts) -> Found {
+    let found = FOUND.get_or_init(Mutex::default);
+    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = found.get(wanted) {
+        return known.clone();
+    }
+    let answer = look(wanted, &mut found);
+    found.insert(wanted.clone(), answer.clone());
+    answer
+}
+
+fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found {
+    let starter = STARTED_BY.load(Ordering::SeqCst);
+    if starter != 0 && starter != std::process::id() {
+        return Err(Refusal::Forked);
+    }
+    let cuda = driver_version()?;
+    // Before the devices: without it they are of no use, and starting CUDA takes a second.
+    let nvcomp = find_nvcomp(wanted.nvcomp.as_deref(), (cuda / 1000) as u32)?;
+    STARTED_BY.store(std::process::id(), Ordering::SeqCst);
+    let count = match driver::start() {
+        Ok(count) => count,
+        Err(fault) if fault.code == 100 => return Err(Refusal::NoDevice),
+        Err(fault) => return Err(Refusal::NoStart(fault.to_string())),
+    };
+    if count < 1 {
+        return Err(Refusal::NoDevice);
+    }
+    let device = match wanted.device {
+        Some(number) if number as i64 >= i64::from(count) => {
+            return Err(Refusal::NoSuchDevice(number, count));
+        }
+        Some(number) => Arc::new(open(number as i32)?),
+        None => Arc::new(roomiest(count)?),
+    };
+    if device.capability < (7, 0) {
+        let (major, minor) = device.capability;
+        return Err(Refusal::OldDevice(device.name.clone(), major, minor));
+    }
+    // The same device by another name has one arena.
+    let same =
+        |found: &&Found| found.as_ref().is_ok_and(|gpu| gpu.device.ordinal == device.ordinal);
+    if let Some(Ok(gpu)) = known.values().find(same) {
+        return Ok(Arc::clone(gpu));
+    }
+    let current = device.enter().map_err(taken)?;
+    let kernels = Kernels::load(&current).map_err(|fault| match fault.is_out_of_memory() {
+        true => Refusal::NoMemory(fault.to_string()),
+        false => Refusal::Kernels(fault.to_string()),
+    })?;
+    let (free, _) = current.memory().map_err(taken)?;
+    if free < LEAST_FREE {
+        return Err(Refusal::NoMemory(format!("{} MiB", free >> 20)));
+    }
+    drop(current);
+    let gpu = Arc::new(Gpu {
+        device,
+        nvcomp,
+        kernels,
+        arena: Lender::default(),
+        cuda,
+        trust: Mutex::default(),
+    });
+    try_known_tiles(&gpu)?;
+    Ok(gpu)
+}
+
+/// A codec that fails on known tiles is left to the CPU; if all do, so is everything.
+fn try_known_tiles(gpu: &Arc<Gpu>) -> Result<(), Refusal> {
+    let codecs = [Codec::Deflate, Codec::Zstd];
+    let mut reasons = Vec::new();
+    for codec in codecs {
+        if let Some(reason) = known::unfit(gpu, codec) {
+            gpu.trust().unfit.insert(codec);
+            reasons.push(reason);
+        }
+    }
+    // What the trial proved or told was not the user's.
+    let mut trust = gpu.trust();
+    *trust = Trust { unfit: std::mem::take(&mut trust.unfit), ..Trust::default() };
+    match reasons.len() == codecs.len() {
+        true => Err(Refusal::SelfCheck(reasons.swap_remove(0))),
+        false => Ok(()),
+    }
+}
+
+fn taken(fault: Fault) -> Refusal {
+    match fault.is_out_of_memory() {
+        true => Refusal::NoMemory(fault.to_string()),
+        false => Refusal::Taken(fault.to_string()),
+    }
+}
+
+fn open(ordinal: i32) -> Result<Device, Refusal> {
+    Device::open(ordinal).map_err(taken)
+}
+
+/// The device with most free memory; of one there is no choice.
+fn roomiest(count: i32) -> Result<Device, Refusal> {
+    if count == 1 {
+        return open(0);
+    }
+    let mut best: Option<(usize, Device)> = None;
+    let mut refusal = Refusal::NoDevice;
+    for ordinal in 0..count {
+        match open(ordinal).and_then(with_room) {
+            Ok((free, device)) if best.as_ref().is_none_or(|(most, _)| free > *most) => {
+                best = Some((free, device));
+            }
+            Ok(_) => {}
+            Err(why) => refusal = why,
+        }
+    }
+    best.map(|(_, device)| device).ok_or(refusal)
+}
+
+fn with_room(device: Device) -> Result<(usize, Device), Refusal> {
+    let device = Arc::new(device);
+    let (free, _) = device.enter().and_then(|current| current.memory()).map_err(taken)?;
+    let device = Arc::try_unwrap(device).map_err(|_| Refusal::NoDevice)?;
+    Ok((free, device))
+}
+
+/// A cheap look: nothing is started.
+pub(super) fn driver_is_there() -> bool {
+    Library::open(Path::new("libcuda.so.1")).is_some()
+}
+
+/// Whether the driver is there, whole and new enough.
+fn driver_version() -> Result<i32, Refusal> {
+    let library = Library::open(Path::new("libcuda.so.1")).ok_or(Refusal::NoDriver)?;
+    for &symbol in SYMBOLS {
+        let name = CString::new(symbol).unwrap_or_default();
+        if !library.has(&name) {
+            return Err(Refusal::Incomplete(symbol));
+        }
+    }
+    type Get = unsafe extern "C" fn(*mut c_int) -> c_int;
+    let mut version = 0;
+    // SAFETY: the type as in cuda.h; it fills the number and may be called before cuInit.
+    let code = unsafe {
+        library.function::<Get>("cuDriverGetVersion").map_or(-1, |get| get(&mut version))
+    };
+    if code != 0 {
+        return Err(Refusal::NoStart(format!("cuDriverGetVersion: CUDA error {code}")));
+    }
+    if version < 12_000 {
+        return Err(Refusal::OldDriver(version / 1000, version % 1000 / 10));
+    }
+    Ok(version)
+}
+
+/// Looks for nvCOMP where users have it; never in the working directory.
+fn find_nvcomp(given: Option<&Path>, cuda_major: u32) -> Result<NvComp, Refusal> {
+    let mut refusal = Refusal::NoNvcomp;
+    let mut attempt = |path: &Path| {
+        let found = NvComp::new(Library::open(path)?, cuda_major);
+        let unfit = match found {
+            Ok(nvcomp) => return Some(nvcomp),
+            Err(Unfit::Incomplete) => Refusal::NotNvcomp(path.display().to_string()),
+            Err(Unfit::Version(v)) => Refusal::NvcompVersion(v / 1000, v % 1000 / 10),
+            Err(Unfit::Cuda(v)) => Refusal::NvcompCuda(v / 1000),
+        };
+        if refusal == Refusal::NoNvcomp {
+            refusal = unfit;
+        }
+        None
+    };
+    if let Some(given) = given {
+        let absent = Refusal::NotNvcomp(given.display().to_string());
+        return attempt(given).ok_or(match refusal {
+            Refusal::NoNvcomp => absent,
+            why => why,
+        });
+    }
+    let found = places().iter().find_map(|place| attempt(place));
+    found.ok_or(refusal)
+}
+
+/// Where nvCOMP may be, in order.
+fn places() -> Vec<PathBuf> {
+    const NAMES: [&str; 2] = ["libnvcomp.so.6", "libnvcomp.so.5"];
+    let mut places: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
+    let home = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    if let Some(conda) = home("CONDA_PREFIX") {
+        places.extend(NAMES.map(|name| conda.join("lib").join(name)));
+    }
+    let mut roots: Vec<PathBuf> =
+        ["CONDA_PREFIX", "VIRTUAL_ENV"].into_iter().filter_map(home).collect();
+    roots.extend(home("HOME").map(|home| home.join(".local")));
+    for root in roots {
+        for site in site_packages(&root) {
+            for directory in ["nvidia/libnvcomp/lib64", "nvidia/nvcomp"] {
+                places.extend(NAMES.map(|name| site.join(directory).join(name)));
+            }
+        }
+    }
+    places
+}
+
+/// `lib/python3.*/site-packages` below a prefix, the newest Python first.
+fn site_packages(root: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(root.join("lib")) else { return Vec::new() };
+    let mut pythons: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let minor = entry.file_name().to_str()?.strip_prefix("python3.")?.parse().ok()?;
+            Some((minor, entry.path().join("site-packages")))
+        })
+        .collect();
+    pythons.sort();
+    pythons.into_iter().rev().map(|(_, path)| path).collect()
+}

@@ -1,0 +1,273 @@
+//! A run of batches of one kind through the arena: who has which lane, and what waits for what.
+//!
+//! The n-th batch of a run uses input region n mod 2 of the device and output region n mod 2 (or
+//! 3), so its upload waits until batch n−2 was computed, and computing it until n−2 was downloaded:
+//! on the device, by events, and never on the host.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::arena::{Arena, LANES, Place, Sizes};
+use super::driver::{Answer, Current, Fault};
+use super::probe::Gpu;
+
+/// Batches after which others have their turn.
+const TURN: u64 = 16;
+
+/// The arena, lent to batches of one kind until the last of them is gone.
+pub(super) struct Run {
+    /// The device.
+    pub(super) gpu: Arc<Gpu>,
+    /// How the arena is divided.
+    pub(super) sizes: Sizes,
+    /// Host memory is page-locked.
+    pub(super) pinned: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    arena: Option<Box<Arena>>,
+    free: Vec<usize>,
+    next: u64,
+}
+
+/// A lane of host memory, for one batch.
+pub(super) struct Lane {
+    run: Arc<Run>,
+    lane: usize,
+    /// The batch was submitted, wholly or in part, and nobody has waited for it yet.
+    flying: bool,
+    n: u64,
+}
+
+/// What a batch is submitted with: nobody else submits meanwhile.
+pub(super) struct Submission<'a> {
+    state: MutexGuard<'a, State>,
+    /// Where its memory is.
+    pub(super) place: Place,
+    n: u64,
+    /// Bytes of the lane's input.
+    input: usize,
+}
+
+impl Run {
+    /// Borrows the arena; `None` if somebody else has it for longer than we wait.
+    pub(super) fn begin(
+        gpu: &Arc<Gpu>,
+        current: &Current,
+        sizes: Sizes,
+        patience: Duration,
+    ) -> Answer<Option<Run>> {
+        let Some(mut arena) = gpu.arena.borrow(current, patience)? else { return Ok(None) };
+        match arena.fit(current, sizes) {
+            Ok(pinned) => {
+                let state = State { arena: Some(arena), free: (0..LANES).collect(), next: 0 };
+                Ok(Some(Run { gpu: Arc::clone(gpu), sizes, pinned, state: Mutex::new(state) }))
+            }
+            Err(fault) => {
+                gpu.arena.give_back(arena);
+                Err(fault)
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether others wait, and it is their turn.
+    pub(super) fn has_had_its_turn(&self) -> bool {
+        self.gpu.arena.is_wanted() && self.lock().next >= TURN
+    }
+
+    /// A lane, if one is free.
+    pub(super) fn lane(self: &Arc<Self>) -> Option<Lane> {
+        let lane = self.lock().free.pop()?;
+        Some(Lane { run: Arc::clone(self), lane, flying: false, n: 0 })
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(arena) = state.arena.take() {
+            self.gpu.arena.give_back(arena);
+        }
+    }
+}
+
+impl Lane {
+    /// The run.
+    pub(super) fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    fn place(&self, state: &mut State, n: u64) -> Place {
+        let arena = state.arena.as_mut();
+        // The arena was fitted when the run began, and stays until it ends.
+        arena.and_then(|a| a.place(self.run.sizes, n, self.lane)).expect("a fitted arena")
+    }
+
+    /// Host memory of this lane: what goes up, what comes down.
+    pub(super) fn host(&mut self) -> (&mut [u8], &mut [u8]) {
+        let place = self.place(&mut self.run.lock(), 0);
+        let sizes = self.run.sizes;
+        // SAFETY: the lane is this batch's alone and nothing is being copied from or to it when
+        // the caller may write to it: before the submission, or after the wait.
+        unsafe {
+            (
+                std::slice::from_raw_parts_mut(place.host_input, sizes.input),
+                std::slice::from_raw_parts_mut(place.host_output, sizes.output),
+            )
+        }
+    }
+
+    /// The same, to be looked at: nothing is being copied to it once the batch was waited for, and
+    /// what is still being copied from it may be read.
+    pub(super) fn view(&self) -> (&[u8], &[u8]) {
+        let place = self.place(&mut self.run.lock(), 0);
+        let sizes = self.run.sizes;
+        // SAFETY: as in `host`; nobody writes while the lane is borrowed.
+        unsafe {
+            (
+                std::slice::from_raw_parts(place.host_input, sizes.input),
+                std::slice::from_raw_parts(place.host_output, sizes.output),
+            )
+        }
+    }
+
+    /// Begins to submit; what follows is ordered after the batches before.
+    pub(super) fn submit(&mut self) -> Submission<'_> {
+        self.flying = true;
+        let mut state = self.run.lock();
+        let n = state.next;
+        state.next += 1;
+        self.n = n;
+        let place = self.place(&mut state, n);
+        Submission { state, place, n, input: self.run.sizes.input }
+    }
+
+    /// Waits for the batch's last download.
+    pub(super) fn wait(&mut self) -> Answer<()> {
+        if !self.flying {
+            return Ok(());
+        }
+        // The events stay where they are while the arena is lent; others may submit meanwhile.
+        let state = self.run.lock();
+        let arena = state.arena.as_deref().map(std::ptr::from_ref);
+        drop(state);
+        let Some(arena) = arena else { return Ok(()) };
+        // SAFETY: the arena is boxed and lent until the run ends, which this lane keeps alive.
+        // Waiting for an event may be done while other threads use the streams.
+        let outcome = unsafe { &*arena }.marks(self.n).output[1].synchronize();
+        self.flying = outcome.is_err();
+        outcome
+    }
+
+    /// A second download of the same batch, for what was not known before.
+    ///
+    /// # Safety
+    /// As for `Stream::download`.
+    pub(super) unsafe fn fetch(&mut self, from: u64, offset: usize, bytes: usize) -> Answer<()> {
+        let place = self.place(&mut self.run.lock(), self.n);
+        let state = self.run.lock();
+        let arena = state.arena.as_ref().ok_or(Fault { call: "arena", code: 2, nvcomp: false })?;
+        self.flying = true;
+        // SAFETY: the caller's promise.
+        unsafe {
+            arena.streams.output.download(from, place.host_output.wrapping_add(offset), bytes)?;
+        }
+        arena.streams.output.record(&arena.marks(self.n).output[1])
+    }
+
+    /// The device's output region of this batch.
+    pub(super) fn output(&self) -> u64 {
+        self.place(&mut self.run.lock(), self.n).output
+    }
+
+    /// Milliseconds of upload, nvCOMP, kernels and download, once it was waited for.
+    pub(super) fn times(&self) -> [f32; 4] {
+        let state = self.run.lock();
+        let Some(arena) = state.arena.as_ref() else { return [0.0; 4] };
+        let marks = arena.marks(self.n);
+        let [.., computed] = &marks.compute;
+        let pairs = [
+            (&marks.input[0], &marks.input[1]),
+            (&marks.compute[0], &marks.compute[1]),
+            (&marks.compute[1], computed),
+            (&marks.output[0], &marks.output[1]),
+        ];
+        pairs.map(|(start, end)| end.since(start).unwrap_or(0.0))
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let mut state = self.run.lock();
+        if self.flying && self.run.gpu.device.usable() {
+            // Abandoned, or failed half way: the memory is in use until the streams are empty.
+            if let (Ok(_current), Some(arena)) = (self.run.gpu.device.enter(), &state.arena) {
+                arena.quiesce();
+            }
+        }
+        state.free.push(self.lane);
+    }
+}
+
+impl Submission<'_> {
+    fn arena(&self) -> &Arena {
+        // As in `Lane::place`.
+        self.state.arena.as_deref().expect("a fitted arena")
+    }
+
+    /// The lane's input, for the tables: they hold device addresses, which are known only now.
+    pub(super) fn tables(&mut self) -> &mut [u8] {
+        // SAFETY: the lane is this batch's alone, and nothing of it was submitted yet.
+        unsafe { std::slice::from_raw_parts_mut(self.place.host_input, self.input) }
+    }
+
+    /// Uploads the first `bytes` of the lane's input.
+    pub(super) fn upload(&self, bytes: usize) -> Answer<()> {
+        let arena = self.arena();
+        let (streams, marks) = (&arena.streams, arena.marks(self.n));
+        if self.n >= 2 {
+            streams.input.wait(&arena.marks(self.n - 2).compute[2])?;
+        }
+        streams.input.record(&marks.input[0])?;
+        // SAFETY: the lane's memory, which nobody touches until it was waited for; the region of
+        // batch n−2, which was computed.
+        unsafe { streams.input.upload(self.place.host_input, self.place.input, bytes)? };
+        streams.input.record(&marks.input[1])
+    }
+
+    /// Orders what is computed behind the upload, and behind the download of whoever had the
+    /// output region before.
+    pub(super) fn compute(&self, regions: u64) -> Answer<&super::driver::Stream> {
+        let arena = self.arena();
+        let stream = &arena.streams.compute;
+        stream.wait(&arena.marks(self.n).input[1])?;
+        // With as many regions as lanes the host has waited already.
+        if regions < LANES as u64 && self.n >= regions {
+            stream.wait(&arena.marks(self.n - regions).output[1])?;
+        }
+        stream.record(&arena.marks(self.n).compute[0])?;
+        Ok(stream)
+    }
+
+    /// nvCOMP's part is submitted.
+    pub(super) fn unpacked(&self) -> Answer<()> {
+        self.arena().streams.compute.record(&self.arena().marks(self.n).compute[1])
+    }
+
+    /// Everything is computed: downloads the first `bytes` of the output region.
+    pub(super) fn download(&self, bytes: usize) -> Answer<()> {
+        let arena = self.arena();
+        let (streams, marks) = (&arena.streams, arena.marks(self.n));
+        streams.compute.record(&marks.compute[2])?;
+        streams.output.wait(&marks.compute[2])?;
+        streams.output.record(&marks.output[0])?;
+        // SAFETY: the lane's memory, as above; the region was computed.
+        unsafe { streams.output.download(self.place.output, self.place.host_output, bytes)? };
+        streams.output.record(&marks.output[1])
+    }
+}

@@ -1,0 +1,95 @@
+//! What the device did, counted.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    /// `n` more.
+    pub(super) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// At least `n`.
+    pub(super) fn raise(&self, n: u64) {
+        self.0.fetch_max(n, Ordering::Relaxed);
+    }
+
+    /// The number now.
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! tally {
+    ($($(#[$doc:meta])* $field:ident => $name:literal,)*) => {
+        /// One set for each dataset.
+        #[derive(Debug, Default)]
+        pub(super) struct Tally { $($(#[$doc])* pub(super) $field: Count,)* }
+
+        impl Tally {
+            /// Names and values, in a fixed order.
+            pub(super) fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$(($name, self.$field.get()),)*]
+            }
+        }
+    };
+}
+
+tally! {
+    /// Batches that went through the device.
+    batches => "CUDA_BATCHES",
+    /// Tiles that the device decoded.
+    decoded => "CUDA_TILES_DECODED",
+    /// Tiles that the device encoded.
+    encoded => "CUDA_TILES_ENCODED",
+    /// Tiles that were sent to the device, or could not be, and were done again on the CPU.
+    redone => "CUDA_TILES_REDONE",
+    /// Tiles of kinds that the device does not do.
+    left => "CUDA_TILES_LEFT_TO_CPU",
+    /// Tiles done on the CPU because the device was busy with other datasets.
+    busy => "CUDA_TILES_BUSY",
+    /// Tiles compared with the CPU's.
+    verified => "CUDA_TILES_VERIFIED",
+    /// Batches that differed.
+    mismatches => "CUDA_MISMATCHES",
+    /// Batches that the device failed on.
+    faults => "CUDA_FAULTS",
+    /// Bytes to the device.
+    up => "CUDA_BYTES_UP",
+    /// Bytes from the device.
+    down => "CUDA_BYTES_DOWN",
+    /// Device memory of the largest run.
+    peak => "CUDA_PEAK_BYTES",
+    /// Microseconds of reading into staging memory.
+    read => "CUDA_US_READ",
+    /// Microseconds of copies to the device.
+    upload => "CUDA_US_UPLOAD",
+    /// Microseconds of nvCOMP.
+    codec => "CUDA_US_CODEC",
+    /// Microseconds of our kernels.
+    kernels => "CUDA_US_KERNELS",
+    /// Microseconds of copies from the device.
+    download => "CUDA_US_DOWNLOAD",
+}
+
+impl Tally {
+    /// A batch was submitted.
+    pub(super) fn batch(&self, up: usize, down: usize) {
+        self.batches.add(1);
+        self.up.add(up as u64);
+        self.down.add(down as u64);
+    }
+
+    /// Milliseconds of a batch, as events tell.
+    pub(super) fn times(&self, [upload, codec, kernels, download]: [f32; 4]) {
+        let micros = |ms: f32| (f64::from(ms) * 1000.0) as u64;
+        self.upload.add(micros(upload));
+        self.codec.add(micros(codec));
+        self.kernels.add(micros(kernels));
+        self.download.add(micros(download));
+    }
+}

@@ -1,0 +1,78 @@
+//! Trust, but verify: which results of the device are compared with the CPU's.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// VERIFY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Verify {
+    /// Tiles of the first batch of each kind.
+    #[default]
+    First,
+    /// Every tile.
+    All,
+    /// None.
+    No,
+}
+
+/// How many tiles of a first batch are compared.
+const SAMPLE: usize = 64;
+
+/// What is to be compared of one batch.
+#[derive(Debug, Clone)]
+pub(super) struct Check {
+    /// The kind of batch.
+    pub(super) kind: String,
+    /// At most so many tiles.
+    pub(super) most: usize,
+}
+
+impl Check {
+    /// The tiles to compare, spread over those that came out.
+    pub(super) fn pick(&self, good: &[usize]) -> Vec<usize> {
+        let count = good.len().min(self.most);
+        (0..count).map(|i| good[i * good.len() / count]).collect()
+    }
+
+    /// How many tiles a first batch, or every batch, has compared.
+    pub(super) fn most(verify: Verify, proved: bool) -> usize {
+        match verify {
+            Verify::All => usize::MAX,
+            Verify::First if !proved => SAMPLE,
+            _ => 0,
+        }
+    }
+}
+
+/// What the comparison found, on any thread.
+#[derive(Debug, Default)]
+pub(super) struct Verdict(AtomicBool);
+
+impl Verdict {
+    /// Something differs.
+    pub(super) fn wrong(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing differs.
+    pub(super) fn right(&self) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_is_spread() {
+        let check = |most| Check { kind: String::new(), most };
+        let good: Vec<usize> = (100..300).collect();
+        let picked = check(64).pick(&good);
+        assert_eq!((picked.len(), picked[0]), (64, 100));
+        assert!(picked.windows(2).all(|w| w[0] < w[1]) && picked[63] > 290);
+        assert_eq!(check(usize::MAX).pick(&good), good);
+        assert_eq!(check(64).pick(&good[..3]), [100, 101, 102]);
+        assert!(check(0).pick(&good).is_empty() && check(64).pick(&[]).is_empty());
+    }
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Holds the emulated nvCOMP and driver against NVIDIA's own headers and, for calls that need
+# no GPU, against the real libnvcomp. The wheels are fetched from PyPI into target/nvidia,
+# once; nothing of them is kept in the repository. What can't be fetched is skipped, loudly.
+#
+#   check-headers.sh [libemulated_cuda.so]    default: cargo builds it
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+cache=${NVIDIA_CACHE:-$root/target/nvidia}
+python=${PYTHON:-python3}
+library=${1:-}
+
+if [ -z "$library" ]; then
+	cargo build --release --manifest-path "$here/Cargo.toml" --target-dir "$root/target"
+	library=$root/target/release/libemulated_cuda.so
+fi
+
+skip() { # what reason
+	printf '\n*** SKIPPED: the emulated library was NOT held against %s:\n*** %s\n\n' "$1" "$2" >&2
+}
+
+# Leaves a wheel's files in $cache/<package>-<version>.
+fetch() { # package version
+	local place=$cache/$1-$2
+	[ -e "$place/.done" ] && return
+	mkdir -p "$place"
+	"$python" -m pip download --quiet --no-deps --only-binary :all: --dest "$place" "$1==$2" \
+		>"$place/log" 2>&1 || return
+	"$python" -m zipfile -e "$place"/*.whl "$place" && rm "$place"/*.whl && touch "$place/.done"
+}
+
+"$here/link.sh" "$library" "$cache/emulated"
+# Only where it is wanted: the real library's name is among the links.
+emulated() { LD_LIBRARY_PATH=$cache/emulated "$@"; }
+flags=(-std=gnu11 -Wall -Wextra -Werror)
+
+cuda=nvidia-cuda-runtime-cu12 cuda_version=12.9.79
+driver_header=no
+if fetch "$cuda" "$cuda_version"; then
+	# Only the driver's header: the runtime's would want a compiler's headers as well.
+	mkdir -p "$cache/cuda"
+	ln -sfn "$cache/$cuda-$cuda_version/nvidia/cuda_runtime/include/cuda.h" "$cache/cuda/cuda.h"
+	driver_header=yes
+else
+	skip "cuda.h" "$cuda $cuda_version can't be fetched"
+fi
+
+for pair in 5:5.3.0.16 6:6.0.0.12; do
+	major=${pair%%:*} version=${pair#*:} package=nvidia-libnvcomp-cu12
+	if ! fetch "$package" "$version"; then
+		skip "nvCOMP $version" "$package can't be fetched"
+		continue
+	fi
+	wheel=$cache/$package-$version/nvidia/libnvcomp
+	include=(-I"$here/headers" -isystem "$wheel/include")
+	real=$wheel/lib64/libnvcomp.so.$major
+	export EMUCUDA_NVCOMP=${major}000
+
+	gcc "${flags[@]}" "${include[@]}" "$here/headers/answers.c" -o "$cache/answers-emulated-$major" \
+		"$cache/emulated/libcuda.so.1"
+	gcc "${flags[@]}" "${include[@]}" "$here/headers/answers.c" -o "$cache/answers-real-$major" \
+		"$real" -Wl,-rpath,"$(dirname "$real")" -Wl,--allow-shlib-undefined
+	diff <(emulated "$cache/answers-emulated-$major") <("$cache/answers-real-$major" 2>&-)
+	if [ "$driver_header" = yes ]; then
+		gcc "${flags[@]}" "${include[@]}" -isystem "$cache/cuda" "$here/headers/roundtrip.c" \
+			-o "$cache/roundtrip-$major" "$cache/emulated/libcuda.so.1"
+		emulated "$cache/roundtrip-$major"
+	fi
+	echo "nvCOMP $version: declarations agree, answers are the same"
+done

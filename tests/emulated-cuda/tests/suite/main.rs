@@ -1,0 +1,18 @@
+//! Tests of the emulator: what it must catch, and that it catches it.
+//!
+//! Each case runs in a process of its own, since the driver's state, its settings and its
+//! faults belong to a process.
+
+mod case;
+mod contexts;
+mod cudarc;
+mod faults;
+mod json;
+mod kernels;
+mod memory;
+mod nvcomp;
+mod nvcomp_corrupt;
+mod pipeline;
+mod process;
+mod report;
+mod streams;

@@ -1,0 +1,45 @@
+//! The CUDA engine on the emulated driver, which is built beside this test.
+
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use gpugtiff::engine::Engine;
+use gpugtiff::engine::cuda::{CudaEngine, Refusal, Settings, Verify, Whereabouts};
+
+/// Loads the emulator as libcuda.so.1; whoever asks for that name from now on gets it.
+fn load() -> PathBuf {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let beside = std::env::current_exe().unwrap().with_file_name("libemulated_cuda.so");
+        let name = CString::new(beside.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: a C string; the library was made for this.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+        assert!(!handle.is_null(), "{} could not be loaded", beside.display());
+        beside
+    })
+    .clone()
+}
+
+/// An engine of its own.
+pub(crate) fn engine(verify: Verify) -> CudaEngine {
+    try_engine(verify, 64 << 20).unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+/// An engine, or why there is none.
+pub(crate) fn try_engine(verify: Verify, batch_bytes: usize) -> Result<CudaEngine, Refusal> {
+    CudaEngine::new(Settings {
+        whereabouts: Whereabouts { device: None, nvcomp: Some(load()) },
+        device_bytes: None,
+        batch_bytes,
+        verify,
+        level_given: true,
+        patient: true,
+    })
+}
+
+/// What the engine counted under this name.
+pub(crate) fn count(engine: &dyn Engine, name: &str) -> u64 {
+    let counters = engine.report().counters;
+    counters.iter().find(|(key, _)| *key == name).unwrap_or_else(|| panic!("{name}")).1
+}

@@ -1,0 +1,103 @@
+//! What is done while calls fail: a few batches of tiles, read or written, and looked at.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use gpugtiff::engine::cpu::CpuEngine;
+use gpugtiff::engine::cuda::Verify;
+use gpugtiff::engine::{
+    Batch, Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, Predictor,
+    Sample, TileJob, TileSpec,
+};
+use gpugtiff::io::Memory;
+
+use crate::emulator;
+
+const TILES: u64 = 24;
+
+fn spec(codec: Codec) -> TileSpec {
+    TileSpec {
+        codec,
+        predictor: Predictor::Horizontal,
+        sample: Sample::Whole { bytes: 2, unit: 2 },
+        samples: 1,
+        width: 40,
+        height: 24,
+        swap: false,
+    }
+}
+
+struct Slopes;
+
+impl PixelSource for Slopes {
+    fn get(&self, id: u64, tile: &mut [u8]) -> bool {
+        for (i, to) in tile.chunks_exact_mut(2).enumerate() {
+            let value = (i % 40) as u16 * 3 + (i / 40) as u16 * 5 + (i as u16 ^ id as u16) % 7;
+            to.copy_from_slice(&value.to_ne_bytes());
+        }
+        true
+    }
+}
+
+#[derive(Default)]
+struct Keep(Mutex<HashMap<u64, Vec<u8>>>);
+
+impl PixelSink for Keep {
+    fn put(&self, id: u64, pixels: Pixels<'_>) {
+        self.0.lock().unwrap().insert(id, pixels.data.to_vec());
+    }
+}
+
+fn encode(engine: &dyn Engine, codec: Codec) -> Result<Packed, String> {
+    let tiles = (0..TILES).map(|id| PixelJob { id, rows: 24 }).collect();
+    let batch = PixelBatch { spec: Arc::new(spec(codec)), level: 6, tiles, threads: 2 };
+    let mut packed = Packed::default();
+    engine.encode(&batch, &Slopes, &mut packed).map_err(|error| error.to_string())?;
+    Ok(packed)
+}
+
+/// Ok if all pixels are right, an error if some tile is missing; wrong pixels are a panic.
+fn decode(engine: &dyn Engine, codec: Codec, packed: &Packed) -> Result<(), String> {
+    let jobs: Vec<TileJob> = (0..TILES)
+        .map(|id| {
+            let range = packed.tiles[id as usize].clone();
+            let (offset, len) = (range.start as u64, range.len());
+            TileJob { id, offset, len, rows: 24, padded: true, part: None }
+        })
+        .collect();
+    let keep = Keep::default();
+    let source = Arc::new(Memory(packed.bytes.clone()));
+    for tiles in jobs.chunks(8) {
+        let (spec, tiles) = (Arc::new(spec(codec)), tiles.to_vec());
+        let batch = Batch { spec, tiles, source: source.clone(), threads: 2 };
+        let staged = engine.stage(batch).map_err(|error| error.to_string())?;
+        if let Some(failed) = staged.decode(&keep).first() {
+            return Err(failed.error.to_string());
+        }
+    }
+    let kept = keep.0.into_inner().unwrap();
+    for id in 0..TILES {
+        let mut pixels = vec![0; 40 * 24 * 2];
+        Slopes.get(id, &mut pixels);
+        assert!(kept[&id] == pixels, "{codec:?}: tile {id} is wrong");
+    }
+    Ok(())
+}
+
+/// One line: exact, refused (with the reason) or error (with the error).
+pub(crate) fn outcome(what: &str) -> String {
+    let engine = match emulator::try_engine(Verify::First, 1 << 20) {
+        Ok(engine) => engine,
+        Err(refusal) => return format!("refused: {refusal}"),
+    };
+    for codec in [Codec::Deflate, Codec::Zstd, Codec::None] {
+        let outcome = match what {
+            "read" => encode(&CpuEngine, codec).and_then(|p| decode(&engine, codec, &p)),
+            _ => encode(&engine, codec).and_then(|p| decode(&CpuEngine, codec, &p)),
+        };
+        if let Err(error) = outcome {
+            return format!("error: {error}");
+        }
+    }
+    "exact".into()
+}
