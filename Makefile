@@ -86,6 +86,12 @@ test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_A
 	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(VENV)/bin/python -m pytest \
 		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
 		tests/python $(PYTEST_ARGS)
+	@echo 'The same random files and requests once more, on the CUDA engine and the emulated driver:'
+	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" LD_LIBRARY_PATH=$(CURDIR)/target/emulated-cuda \
+		GPUGTIFF_ENGINE=CUDA GPUGTIFF_VERIFY=NO $(VENV)/bin/python -m pytest \
+		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
+		tests/python/test_random.py tests/python/test_walks.py tests/python/test_masks.py \
+		tests/python/test_write_roundtrip.py $(PYTEST_ARGS)
 
 bench: build ## measure against GTiff, write docs/benchmarks (ARGS='--quick')
 	@if [ -e examples/limit.rs ]; then cargo build --release --example limit; fi
