@@ -91,7 +91,7 @@ test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_A
 		GPUGTIFF_ENGINE=CUDA GPUGTIFF_VERIFY=NO $(VENV)/bin/python -m pytest \
 		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
 		tests/python/test_random.py tests/python/test_walks.py tests/python/test_masks.py \
-		tests/python/test_write_roundtrip.py $(PYTEST_ARGS)
+		tests/python/test_write_roundtrip.py $(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: none was picked
 
 bench: build ## measure against GTiff, write docs/benchmarks (ARGS='--quick')
 	@if [ -e examples/limit.rs ]; then cargo build --release --example limit; fi

@@ -122,6 +122,18 @@ def describe(ds):
     return f"{ds.RasterXSize} × {ds.RasterYSize}, {bands} of {kind}, {compression}"
 
 
+def gpu(driver, source):
+    """Which GPU could be used, or why none."""
+    try:
+        ds = gdal.OpenEx(
+            source, gdal.OF_RASTER, allowed_drivers=[driver], open_options=["ENGINE=CUDA"]
+        )
+    except RuntimeError as error:
+        return "none: " + str(error).split("ENGINE=CUDA: ")[-1]
+    reason = (ds.GetMetadata("GPUGTIFF") or {}).get("ENGINE_REASON", "")
+    return reason.split("ENGINE=CUDA: ")[-1] or "not reported"
+
+
 def run(driver, source, target):
     if not source:
         source = str(ROOT / "target/run/sample.tif")
@@ -154,6 +166,7 @@ def run(driver, source, target):
     facts = ours.GetMetadata("GPUGTIFF") or {}
     engine, reason = facts.pop("ENGINE", "not reported"), facts.pop("ENGINE_REASON", "")
     print(f"engine   {engine}" + (f": {reason}" if reason else ""))
+    print(f"gpu      {gpu(driver, source)}")
     if facts:
         print("counted  " + ", ".join(f"{key} {value}" for key, value in facts.items()))
     print(f"pixels   equal to GTiff's: {count:,} samples, as {driver} reads them and as written")

@@ -172,7 +172,7 @@ impl Writer {
     /// Bytes of pixels in one batch.
     pub(super) fn batch_bytes(&self, image: usize) -> usize {
         let spec = &self.canvases[image].spec;
-        self.engine.appetite(spec, (self.limits.batch_bytes / 4).max(1))
+        self.engine.encode_appetite(spec, self.limits.batch_bytes)
     }
 
     /// Sends a batch off when the one in the air has landed; that one goes into the file

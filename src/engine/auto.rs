@@ -5,6 +5,7 @@
 //! and writing are judged apart.
 #![forbid(unsafe_code)]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,9 +17,12 @@ use super::{
     TileSpec,
 };
 use crate::error::Result;
+use crate::process::pool;
 
 /// Rasters with fewer bytes of pixels are not worth starting CUDA for.
 const WORTH_IT: u64 = 256 << 20;
+/// Twice the multiprocessors of a small GPU: with fewer tiles at once none is worth starting.
+const MANY_TILES: usize = 32;
 /// Batches that are timed before one engine is chosen, after a first one that is not.
 const TRIALS: u32 = 2;
 
@@ -110,6 +114,10 @@ impl Trial {
         }
     }
 
+    fn is_lost_to_the_cpu(&self) -> bool {
+        matches!(self.lock().chosen, Some((Which::Cpu, _)))
+    }
+
     fn reason(&self) -> Option<String> {
         self.lock().chosen.as_ref().map(|(_, reason)| reason.clone())
     }
@@ -127,15 +135,25 @@ impl AutoEngine {
         }
     }
 
-    /// CUDA, if this raster is worth it and it has started.
+    /// CUDA, if it has started and is still there.
     fn cuda(&self) -> Option<&CudaEngine> {
-        if self.pixels.load(Ordering::Relaxed) < WORTH_IT {
-            return None;
+        self.start.answer.get()?.as_ref().ok().filter(|cuda| !cuda.is_lost())
+    }
+
+    /// Starts CUDA in the background, once, for a batch that shows that it may pay.
+    fn start(&self, tiles: usize) {
+        if self.pixels.load(Ordering::Relaxed) < WORTH_IT || tiles < MANY_TILES {
+            return;
         }
         self.start.asked.get_or_init(|| {
             let (start, settings) = (Arc::clone(&self.start), self.settings.clone());
+            // The process does not end while the driver is being started.
+            let hold = pool::hold();
             let work = move || {
-                let answer = CudaEngine::new(settings).map_err(|refusal| refusal.to_string());
+                let _hold = hold;
+                let found = catch_unwind(AssertUnwindSafe(|| CudaEngine::new(settings)));
+                let answer = found.map_err(|_| "internal error while CUDA was started".into());
+                let answer = answer.and_then(|found| found.map_err(|why| why.to_string()));
                 let _ = start.answer.set(answer);
             };
             // Where there is no driver the answer takes no time and no thread.
@@ -147,17 +165,27 @@ impl AutoEngine {
                 let _ = self.start.answer.set(Err(format!("no thread to start CUDA in: {error}")));
             }
         });
-        self.start.answer.get()?.as_ref().ok()
     }
 
-    /// CUDA, if the next batch of so many tiles shall go there.
-    fn choose(&self, trial: &Trial, spec: &TileSpec, tiles: usize) -> Option<&CudaEngine> {
-        let cuda = self.cuda()?;
-        let fits = cuda::on_device(spec) && tiles >= 2 * cuda.multiprocessors();
-        (fits && trial.next() == Which::Cuda).then_some(cuda)
+    /// Whether so many tiles keep the device busy.
+    fn fits(&self, cuda: &CudaEngine, spec: &TileSpec, tiles: usize) -> bool {
+        cuda::on_device(spec) && tiles >= 2 * cuda.multiprocessors()
+    }
+
+    /// CUDA, if the next batch of so many tiles shall go there; and whether its time counts.
+    fn choose(&self, trial: &Trial, spec: &TileSpec, tiles: usize) -> (Option<&CudaEngine>, bool) {
+        self.start(tiles);
+        let Some(cuda) = self.cuda() else { return (None, tiles >= MANY_TILES) };
+        let fits = self.fits(cuda, spec, tiles);
+        (Some(cuda).filter(|_| fits && trial.next() == Which::Cuda), fits)
     }
 
     fn reason(&self) -> String {
+        if let Some(Ok(cuda)) = self.start.answer.get()
+            && cuda.is_lost()
+        {
+            return "AUTO: the GPU failed".into();
+        }
         let judged = self.reading.reason().or_else(|| self.writing.reason());
         if let Some(reason) = judged {
             return reason;
@@ -176,21 +204,29 @@ impl AutoEngine {
 
 impl Engine for AutoEngine {
     fn name(&self) -> &'static str {
-        let cuda = [&self.reading, &self.writing]
-            .iter()
-            .any(|trial| matches!(trial.lock().chosen, Some((Which::Cuda, _))));
+        let cuda = self.cuda().is_some()
+            && [&self.reading, &self.writing]
+                .iter()
+                .any(|trial| matches!(trial.lock().chosen, Some((Which::Cuda, _))));
         if cuda { "CUDA" } else { "CPU" }
     }
 
     fn appetite(&self, spec: &TileSpec, limit: usize) -> usize {
-        match self.cuda() {
-            Some(cuda) if self.reading.next() == Which::Cuda => cuda.appetite(spec, limit),
-            _ => CpuEngine.appetite(spec, limit),
+        match self.cuda().filter(|_| !self.reading.is_lost_to_the_cpu()) {
+            Some(cuda) => cuda.appetite(spec, limit).max(CpuEngine.appetite(spec, limit)),
+            None => CpuEngine.appetite(spec, limit),
+        }
+    }
+
+    fn encode_appetite(&self, spec: &TileSpec, limit: usize) -> usize {
+        match self.cuda().filter(|_| !self.writing.is_lost_to_the_cpu()) {
+            Some(cuda) => cuda.encode_appetite(spec, limit),
+            None => CpuEngine.encode_appetite(spec, limit),
         }
     }
 
     fn ahead(&self) -> usize {
-        self.start.answer.get().map_or(1, |answer| answer.as_ref().map_or(1, Engine::ahead))
+        self.cuda().filter(|_| !self.reading.is_lost_to_the_cpu()).map_or(1, Engine::ahead)
     }
 
     fn expect(&self, pixel_bytes: u64) {
@@ -200,10 +236,14 @@ impl Engine for AutoEngine {
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
         let bytes = (batch.tiles.len() * batch.spec.tile_bytes()) as u64;
         let started = Instant::now();
-        let (which, staged) = match self.choose(&self.reading, &batch.spec, batch.tiles.len()) {
+        let (chosen, counts) = self.choose(&self.reading, &batch.spec, batch.tiles.len());
+        let (which, staged) = match chosen {
             Some(cuda) => (Which::Cuda, cuda.stage(batch)?),
             None => (Which::Cpu, CpuEngine.stage(batch)?),
         };
+        if !counts {
+            return Ok(staged);
+        }
         let trial = Arc::clone(&self.reading);
         Ok(Box::new(Timed { staged, trial, which, bytes, staging: started.elapsed() }))
     }
@@ -216,11 +256,14 @@ impl Engine for AutoEngine {
     ) -> Result<()> {
         let bytes = (batch.tiles.len() * batch.spec.tile_bytes()) as u64;
         let started = Instant::now();
-        let which = match self.choose(&self.writing, &batch.spec, batch.tiles.len()) {
+        let (chosen, counts) = self.choose(&self.writing, &batch.spec, batch.tiles.len());
+        let which = match chosen {
             Some(cuda) => cuda.encode(batch, source, packed).map(|()| Which::Cuda)?,
             None => CpuEngine.encode(batch, source, packed).map(|()| Which::Cpu)?,
         };
-        self.writing.add(which, bytes, started.elapsed());
+        if counts {
+            self.writing.add(which, bytes, started.elapsed());
+        }
         Ok(())
     }
 
@@ -289,7 +332,11 @@ mod tests {
     fn small_rasters_never_ask_for_cuda() {
         let engine = AutoEngine::new(Settings::default());
         engine.expect(WORTH_IT - 1);
-        assert!(engine.cuda().is_none() && engine.start.asked.get().is_none());
         assert_eq!(engine.report().reason.as_deref(), Some("AUTO: less than 256 MB of pixels"));
+        engine.start(1000);
+        assert!(engine.cuda().is_none() && engine.start.asked.get().is_none());
+        engine.expect(WORTH_IT);
+        engine.start(MANY_TILES - 1);
+        assert!(engine.start.asked.get().is_none(), "a small window");
     }
 }

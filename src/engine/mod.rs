@@ -289,6 +289,12 @@ pub trait Engine: Send + Sync {
     /// Bytes of pixels that make a good batch, at most `limit`.
     fn appetite(&self, spec: &TileSpec, limit: usize) -> usize;
 
+    /// Bytes of pixels that make a good batch to encode; several of them are in memory at once, and
+    /// all of them together should not be much more than `limit`.
+    fn encode_appetite(&self, spec: &TileSpec, limit: usize) -> usize {
+        self.appetite(spec, (limit / 4).max(1))
+    }
+
     /// How many batches should be staged beyond the one that is being decoded.
     fn ahead(&self) -> usize {
         1

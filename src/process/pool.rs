@@ -102,6 +102,22 @@ pub fn spawn(task: impl FnOnce() + Send + 'static) {
     pool().submit(Arc::new(Job::new(BodyPtr::Owned(Box::new(body)), 1, 1)), false);
 }
 
+/// While it lives, exit waits, as it does for workers.
+pub struct Hold(&'static Pool);
+
+/// Holds up exit for a thread that is not a worker.
+pub fn hold() -> Hold {
+    let pool = pool();
+    pool.busy.fetch_add(1, Ordering::SeqCst);
+    Hold(pool)
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Does one queued piece of work on this thread, if there is one.
 pub fn help() -> bool {
     let pool = pool();

@@ -13,7 +13,9 @@ use gpugtiff::io::Memory;
 
 use crate::emulator;
 
-const TILES: u64 = 24;
+const TILES: u64 = 16;
+/// Four tiles a batch of the device's, so that three are on their way while something fails.
+const BATCH_BYTES: usize = 16 << 10;
 
 fn spec(codec: Codec) -> TileSpec {
     TileSpec {
@@ -67,7 +69,7 @@ fn decode(engine: &dyn Engine, codec: Codec, packed: &Packed) -> Result<(), Stri
         .collect();
     let keep = Keep::default();
     let source = Arc::new(Memory(packed.bytes.clone()));
-    for tiles in jobs.chunks(8) {
+    for tiles in jobs.chunks(14) {
         let (spec, tiles) = (Arc::new(spec(codec)), tiles.to_vec());
         let batch = Batch { spec, tiles, source: source.clone(), threads: 2 };
         let staged = engine.stage(batch).map_err(|error| error.to_string())?;
@@ -86,10 +88,13 @@ fn decode(engine: &dyn Engine, codec: Codec, packed: &Packed) -> Result<(), Stri
 
 /// One line: exact, refused (with the reason) or error (with the error).
 pub(crate) fn outcome(what: &str) -> String {
-    let engine = match emulator::try_engine(Verify::First, 1 << 20) {
+    let engine = match emulator::try_engine(Verify::First, BATCH_BYTES) {
         Ok(engine) => engine,
         Err(refusal) => return format!("refused: {refusal}"),
     };
+    if what == "start" {
+        return "exact".into();
+    }
     for codec in [Codec::Deflate, Codec::Zstd, Codec::None] {
         let outcome = match what {
             "read" => encode(&CpuEngine, codec).and_then(|p| decode(&engine, codec, &p)),

@@ -74,7 +74,9 @@ def right(outcome):
 def alone(outcome):
     """The device did it all."""
     right(outcome)
-    for name in ("CUDA_TILES_REDONE", "CUDA_TILES_BUSY", "CUDA_FAULTS", "CUDA_MISMATCHES"):
+    for name in ("REDONE", "LEFT_TO_CPU", "BUSY"):
+        assert outcome.counter("CUDA_TILES_" + name) == 0, (name, outcome)
+    for name in ("CUDA_FAULTS", "CUDA_MISMATCHES"):
         assert outcome.counter(name) == 0, (name, outcome)
     return outcome
 

@@ -51,7 +51,7 @@ impl Sizes {
 enum Host {
     Pinned(Pinned),
     /// Pinning was refused.
-    Pageable(Vec<u64>),
+    Pageable(Words),
 }
 
 /// Streams by role.
@@ -152,7 +152,7 @@ impl Arena {
             let host = match current.pin(need) {
                 Ok(pinned) => Host::Pinned(pinned),
                 Err(fault) if !current.device().usable() => return Err(fault),
-                Err(_) => Host::Pageable(pageable(need)?),
+                Err(_) => Host::Pageable(Words::new(need)?),
             };
             self.host = Some((host, need));
         }
@@ -160,12 +160,12 @@ impl Arena {
     }
 
     /// Where the n-th batch of a run finds its memory, with the host memory of this lane.
-    pub(super) fn place(&mut self, sizes: Sizes, n: u64, lane: usize) -> Option<Place> {
+    pub(super) fn place(&self, sizes: Sizes, n: u64, lane: usize) -> Option<Place> {
         let sizes = sizes.aligned();
         let device = self.memory.as_ref()?.address();
-        let host = match &mut self.host.as_mut()?.0 {
+        let host = match &self.host.as_ref()?.0 {
             Host::Pinned(pinned) => pinned.data(),
-            Host::Pageable(words) => words.as_mut_ptr().cast(),
+            Host::Pageable(words) => words.0.cast(),
         };
         let outputs = device + 2 * sizes.input as u64;
         let lane = host.wrapping_add(lane * (sizes.input + sizes.output));
@@ -178,20 +178,35 @@ impl Arena {
         })
     }
 
-    /// Waits until nothing of ours is on its way, whatever happened.
-    pub(super) fn quiesce(&self) {
-        for stream in [&self.streams.input, &self.streams.compute, &self.streams.output] {
-            let _ = stream.synchronize();
-        }
+    /// Waits until nothing of ours is on its way.
+    pub(super) fn quiesce(&self) -> Answer<()> {
+        let streams = [&self.streams.input, &self.streams.compute, &self.streams.output];
+        streams.map(Stream::synchronize).into_iter().collect()
     }
 }
 
-fn pageable(bytes: usize) -> Answer<Vec<u64>> {
-    let mut words = Vec::new();
-    let short = Fault { call: "malloc", code: 2, nvcomp: false };
-    words.try_reserve_exact(bytes.div_ceil(8)).map_err(|_| short)?;
-    words.resize(bytes.div_ceil(8), 0);
-    Ok(words)
+/// Zeroed memory that is written through pointers.
+struct Words(*mut u64, usize);
+
+// SAFETY: plain memory.
+unsafe impl Send for Words {}
+
+impl Words {
+    fn new(bytes: usize) -> Answer<Words> {
+        let mut words = Vec::new();
+        let short = Fault { call: "malloc", code: 2, nvcomp: false };
+        words.try_reserve_exact(bytes.div_ceil(8)).map_err(|_| short)?;
+        words.resize(bytes.div_ceil(8), 0u64);
+        let words = Box::into_raw(words.into_boxed_slice());
+        Ok(Words(words.cast(), words.len()))
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, freed once; nothing is copied to or from it any more.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.0, self.1)) });
+    }
 }
 
 /// Lends the arena to one at a time.
@@ -217,20 +232,17 @@ impl Lender {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The arena, unless somebody has it for longer than we wait.
-    pub(super) fn borrow(
-        &self,
-        current: &Current,
-        patience: Duration,
-    ) -> Answer<Option<Box<Arena>>> {
+    /// Waits until somebody gives it back, at most so long.
+    pub(super) fn wait(&self, patience: Duration) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let lent = |state: &mut State| matches!(state, State::Lent);
+        drop(self.returned.wait_timeout_while(self.lock(), patience, lent));
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The arena, unless somebody has it.
+    pub(super) fn borrow(&self, current: &Current) -> Answer<Option<Box<Arena>>> {
         let mut state = self.lock();
-        if matches!(*state, State::Lent) && !patience.is_zero() {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
-            let lent = |state: &mut State| matches!(state, State::Lent);
-            let waited = self.returned.wait_timeout_while(state, patience, lent);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
         match std::mem::replace(&mut *state, State::Lent) {
             State::Lent => Ok(None),
             State::Here(arena) => Ok(Some(arena)),

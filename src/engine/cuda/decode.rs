@@ -12,11 +12,13 @@ use super::driver::Answer;
 use super::frames::{self, Frame};
 use super::kernels::{DecodeTile, Report, Shape, Undo};
 use super::nvcomp::Tables;
+use super::nvtx::Range;
 use super::probe::Gpu;
-use super::run::Lane;
+use super::run::{Lane, Submission};
 use super::tables::{Arrays, Chunk, report};
+use super::verify::Kind;
 use super::verify::Verdict;
-use super::{SUCCESS, Works, kind};
+use super::{SUCCESS, Works};
 use crate::engine::cpu;
 use crate::engine::{Batch, Codec, Part, PixelSink, Pixels, TileError, TileJob, TileSpec};
 use crate::error::Result;
@@ -179,6 +181,7 @@ impl Flight {
         let mut items = place(plan, jobs);
         let end = items.last().map_or(0, |item| item.bytes.end);
         let (input, _) = lane.host();
+        let _range = Range::new(c"GPUGTiff read");
         let started = std::time::Instant::now();
         read(batch, &mut items, &mut input[..end])?;
         works.tally.read.add(started.elapsed().as_micros() as u64);
@@ -216,78 +219,9 @@ impl Flight {
         let _current = gpu.device.enter()?;
         let (plan, items) = (&self.plan, &self.items);
         let arrays = Arrays::new((end + SLACK).next_multiple_of(256), count);
-        let mut submission = self.lane.submit();
-        let place = submission.place;
-        let output = place.output + head(count) as u64;
-        let input = submission.tables();
-        input[end..arrays.end].fill(0);
-        for (at, item) in items.iter().filter(|item| item.device.is_some()).enumerate() {
-            let raw = match plan.spec.codec {
-                Codec::None => place.input + item.stream.start as u64,
-                _ => place.work + (at * plan.raw) as u64,
-            };
-            let tile = DecodeTile {
-                raw,
-                out: output + item.crop as u64,
-                rows: item.job.rows as u32,
-                x: item.part.x as u32,
-                y: item.part.y as u32,
-                width: item.part.width as u32,
-                height: item.part.height as u32,
-                adler: item.adler,
-                reserved: [0; 3],
-            };
-            let chunk = Chunk {
-                input: place.input + item.stream.start as u64,
-                input_bytes: item.stream.len(),
-                output: raw,
-                room: plan.spec.stored_row_bytes() * plan.spec.height,
-            };
-            arrays.put_chunk(input, at, chunk);
-            arrays.put_tile(input, at, &tile.bytes(), SENTINEL);
-        }
-        submission.upload(arrays.uploaded)?;
-        let stream = submission.compute(2)?;
-        let packed = plan.spec.codec != Codec::None;
-        let check = plan.spec.codec == Codec::Deflate;
-        let here = |offset: usize| place.input + offset as u64;
-        if packed {
-            let tables = Tables {
-                inputs: here(arrays.inputs),
-                input_bytes: here(arrays.input_bytes),
-                outputs: here(arrays.outputs),
-                room: here(arrays.room),
-                output_bytes: here(arrays.sizes),
-                statuses: here(arrays.statuses),
-                count,
-                largest: plan.spec.stored_row_bytes() * plan.spec.height,
-                temporary: (place.work + (plan.raw * plan.tiles) as u64).next_multiple_of(256),
-                temporary_bytes: plan.temporary,
-            };
-            // SAFETY: regions of this batch and the work region, which belongs to the compute
-            // stream; the plan made them large enough.
-            unsafe { gpu.nvcomp.decompress(plan.spec.codec, &tables, stream, &gpu.device)? };
-        }
-        submission.unpacked()?;
-        if check {
-            let arrays = [arrays.outputs, arrays.sizes, arrays.room, arrays.adler].map(here);
-            // SAFETY: as above.
-            unsafe { gpu.kernels.adler32(stream, count, arrays)? };
-        }
-        let or_null = |there: bool, offset: usize| if there { here(offset) } else { 0 };
-        let undo = Undo {
-            tiles: here(arrays.tiles),
-            statuses: or_null(packed, arrays.statuses),
-            actual: or_null(packed, arrays.sizes),
-            adler: or_null(check, arrays.adler),
-            reports: place.output,
-        };
-        let rows = items.iter().map(|item| item.part.height).max().unwrap_or(1);
-        let shape = Shape::new(&plan.spec, check);
-        // SAFETY: as above.
-        unsafe { gpu.kernels.undo(stream, count, rows, undo, shape)? };
-        submission.download(head(count) + crop)?;
-        self.works.tally.batch(arrays.uploaded, head(count) + crop);
+        let down = head(count) + crop;
+        self.lane.submit(|submission| send(&gpu, plan, items, arrays, end, down, submission))?;
+        self.works.tally.batch(arrays.uploaded, down);
         Ok(())
     }
 
@@ -295,6 +229,7 @@ impl Flight {
     /// decode come back.
     pub(super) fn land(mut self, sink: &dyn PixelSink) -> Vec<TileError> {
         let gpu = Arc::clone(&self.lane.run().gpu);
+        let waiting = Range::new(c"GPUGTiff wait");
         let outcome = match self.outcome {
             Ok(()) => gpu.device.enter().and_then(|_current| {
                 let waited = self.lane.wait();
@@ -305,6 +240,8 @@ impl Flight {
             }),
             Err(fault) => Err(fault),
         };
+        drop(waiting);
+        let _range = Range::new(c"GPUGTiff deliver");
         self.restore_headers();
         let on_device: Vec<usize> =
             (0..self.items.len()).filter(|&i| self.items[i].device.is_some()).collect();
@@ -381,7 +318,10 @@ impl Flight {
     /// Compares with the CPU what is to be compared; false if something differs.
     fn verified(&self, redo: &[bool]) -> bool {
         let good: Vec<usize> = (0..redo.len()).filter(|&i| !redo[i]).collect();
-        let check = self.works.check(kind("decode", &self.plan.spec), false);
+        let check = self.works.check(Kind::decode(&self.plan.spec), false);
+        if check.refuted {
+            return false;
+        }
         let picked = check.pick(&good);
         if picked.is_empty() {
             return true;
@@ -389,10 +329,12 @@ impl Flight {
         let count = self.items.iter().filter(|item| item.device.is_some()).count();
         let (input, output) = self.lane.view();
         let verdict = Verdict::default();
-        let tiles: Vec<(TileJob, &[u8])> = picked
-            .iter()
-            .map(|&i| (self.items[i].job, &input[self.items[i].bytes.clone()]))
-            .collect();
+        // Known by their places here.
+        let known = |&i: &usize| {
+            let item = &self.items[i];
+            (TileJob { id: i as u64, ..item.job }, &input[item.bytes.clone()])
+        };
+        let tiles: Vec<(TileJob, &[u8])> = picked.iter().map(known).collect();
         let compare = Compare { flight: self, output, count, verdict: &verdict };
         let failed = cpu::decode_staged(&self.plan.spec, self.threads, &tiles, &compare);
         let right = verdict.right() && failed.is_empty();
@@ -408,12 +350,10 @@ impl Flight {
         let count = self.items.iter().filter(|item| item.device.is_some()).count();
         let (_, output) = self.lane.view();
         let group = (TASK_BYTES / self.plan.spec.tile_bytes().max(1)).clamp(1, 256);
-        let work = Shared(self);
         pool::run(self.threads, good.len().div_ceil(group), &|task| {
-            let flight = work.get();
             for &i in good.iter().skip(task * group).take(group) {
-                let item = &flight.items[i];
-                sink.put(item.job.id, flight.pixels(item, count, output));
+                let item = &self.items[i];
+                sink.put(item.job.id, self.pixels(item, count, output));
             }
         });
         self.works.tally.decoded.add(good.len() as u64);
@@ -430,16 +370,88 @@ impl Flight {
     }
 }
 
-/// Shares a flight with workers that only look at its items.
-struct Shared<'a>(&'a Flight);
-
-// SAFETY: workers read `items`, `plan` and memory that nobody writes; handles are not touched.
-unsafe impl Sync for Shared<'_> {}
-
-impl<'a> Shared<'a> {
-    fn get(&self) -> &'a Flight {
-        self.0
+/// Submits a batch whose tiles are in the lane: writes the tables, since they hold device addresses
+/// which are known only now, and asks for everything up to the download.
+fn send(
+    gpu: &Gpu,
+    plan: &Plan,
+    items: &[Item],
+    arrays: Arrays,
+    end: usize,
+    down: usize,
+    submission: &mut Submission<'_>,
+) -> Answer<()> {
+    let count = items.iter().filter(|item| item.device.is_some()).count();
+    let place = submission.place;
+    let output = place.output + head(count) as u64;
+    let input = submission.tables();
+    input[end..arrays.end].fill(0);
+    for (at, item) in items.iter().filter(|item| item.device.is_some()).enumerate() {
+        let raw = match plan.spec.codec {
+            Codec::None => place.input + item.stream.start as u64,
+            _ => place.work + (at * plan.raw) as u64,
+        };
+        let tile = DecodeTile {
+            raw,
+            out: output + item.crop as u64,
+            rows: item.job.rows as u32,
+            x: item.part.x as u32,
+            y: item.part.y as u32,
+            width: item.part.width as u32,
+            height: item.part.height as u32,
+            adler: item.adler,
+            reserved: [0; 3],
+        };
+        let chunk = Chunk {
+            input: place.input + item.stream.start as u64,
+            input_bytes: item.stream.len(),
+            output: raw,
+            room: plan.spec.stored_row_bytes() * plan.spec.height,
+        };
+        arrays.put_chunk(input, at, chunk);
+        arrays.put_tile(input, at, &tile.bytes(), SENTINEL);
     }
+    submission.upload(arrays.uploaded)?;
+    let stream = submission.compute(2)?;
+    let packed = plan.spec.codec != Codec::None;
+    let check = plan.spec.codec == Codec::Deflate;
+    let here = |offset: usize| place.input + offset as u64;
+    if packed {
+        let tables = Tables {
+            inputs: here(arrays.inputs),
+            input_bytes: here(arrays.input_bytes),
+            outputs: here(arrays.outputs),
+            room: here(arrays.room),
+            output_bytes: here(arrays.sizes),
+            statuses: here(arrays.statuses),
+            count,
+            largest: plan.spec.stored_row_bytes() * plan.spec.height,
+            temporary: (place.work + (plan.raw * plan.tiles) as u64).next_multiple_of(256),
+            temporary_bytes: plan.temporary,
+        };
+        // SAFETY: regions of this batch and the work region, which belongs to the compute
+        // stream; the plan made them large enough.
+        unsafe { gpu.nvcomp.decompress(plan.spec.codec, &tables, stream, &gpu.device)? };
+    }
+    submission.unpacked()?;
+    if check {
+        let arrays = [arrays.outputs, arrays.sizes, arrays.room, arrays.adler].map(here);
+        // SAFETY: as above.
+        unsafe { gpu.kernels.adler32(stream, count, arrays)? };
+    }
+    let or_null = |there: bool, offset: usize| if there { here(offset) } else { 0 };
+    let undo = Undo {
+        tiles: here(arrays.tiles),
+        statuses: or_null(packed, arrays.statuses),
+        actual: or_null(packed, arrays.sizes),
+        adler: or_null(check, arrays.adler),
+        reports: place.output,
+    };
+    let rows = items.iter().map(|item| item.part.height).max().unwrap_or(1);
+    let shape = Shape::new(&plan.spec, check);
+    // SAFETY: as above.
+    unsafe { gpu.kernels.undo(stream, count, rows, undo, shape)? };
+    submission.download(down)
 }
 
 /// Compares the CPU's pixels with the device's.
@@ -450,13 +462,10 @@ struct Compare<'a> {
     verdict: &'a Verdict,
 }
 
-// SAFETY: as for `Shared`.
-unsafe impl Sync for Compare<'_> {}
-
 impl PixelSink for Compare<'_> {
     fn put(&self, id: u64, pixels: Pixels<'_>) {
         let flight = self.flight;
-        let Some(item) = flight.items.iter().find(|item| item.job.id == id) else { return };
+        let item = &flight.items[id as usize];
         let ours = flight.pixels(item, self.count, self.output);
         let pixel = flight.pixel_bytes();
         for (y, row) in ours.data.chunks_exact(ours.row_bytes.max(1)).enumerate() {
@@ -548,7 +557,7 @@ fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
             let size = if item.job.padded { stored } else { needed };
             match frames::zstd_frame(&input[bytes.clone()], size) {
                 Some(Frame::Whole) => {
-                    settle(plan, item, input);
+                    settle(item, input);
                     true
                 }
                 Some(Frame::Patched(header)) => {
@@ -567,11 +576,9 @@ fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
 }
 
 /// A frame that needs no patch moves to where nvCOMP wants it.
-fn settle(plan: &Plan, item: &mut Item, input: &mut [u8]) {
+fn settle(item: &mut Item, input: &mut [u8]) {
     let start = item.bytes.start - frames::ZSTD_GROWTH;
-    if plan.align > 1 {
-        input.copy_within(item.bytes.clone(), start);
-        item.bytes = start..item.bytes.end - frames::ZSTD_GROWTH;
-    }
+    input.copy_within(item.bytes.clone(), start);
+    item.bytes = start..item.bytes.end - frames::ZSTD_GROWTH;
     item.stream = item.bytes.clone();
 }

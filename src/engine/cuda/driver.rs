@@ -93,6 +93,22 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
+/// Compute capability of the device with this number; nothing is taken hold of.
+pub(super) fn capability(ordinal: i32) -> Answer<(i32, i32)> {
+    use sys::CUdevice_attribute_enum as Attribute;
+    let fault = |call: &'static str| move |error| Fault::new(call, error);
+    let device = result::device::get(ordinal).map_err(fault("cuDeviceGet"))?;
+    let attribute = |which| {
+        // SAFETY: a device of this driver.
+        unsafe { result::device::get_attribute(device, which) }
+            .map_err(fault("cuDeviceGetAttribute"))
+    };
+    Ok((
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    ))
+}
+
 impl Device {
     /// Takes hold of the primary context of the device with this number.
     pub(super) fn open(ordinal: i32) -> Answer<Device> {
@@ -105,10 +121,7 @@ impl Device {
         };
         use sys::CUdevice_attribute_enum as Attribute;
         let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let capability = (
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
-            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
-        );
+        let capability = capability(ordinal)?;
         let name = result::device::get_name(device).map_err(fault("cuDeviceGetName"))?;
         // SAFETY: as above. The device that is used stays with the process: nothing is called
         // while it exits.
@@ -151,12 +164,16 @@ impl Device {
 
     /// Remembers a fault that ends the device.
     pub(super) fn note(&self, fault: Fault) -> Fault {
-        if (fault.is_sticky() || fault.code == DEINITIALIZED && !fault.nvcomp)
-            && !self.lost.swap(true, Ordering::AcqRel)
-        {
-            self.lost_code.store(fault.code, Ordering::Relaxed);
+        if fault.is_sticky() || fault.code == DEINITIALIZED && !fault.nvcomp {
+            self.abandon(fault.code);
         }
         fault
+    }
+
+    /// From now on the device is left alone.
+    pub(super) fn abandon(&self, code: i32) {
+        let _ = self.lost_code.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
+        self.lost.store(true, Ordering::Release);
     }
 
     /// Makes our context the thread's current one until the guard goes.
@@ -227,7 +244,7 @@ impl Current {
         Ok(Stream { device: Arc::clone(&self.device), stream })
     }
 
-    /// An event. Waiting for it lets the thread sleep; `timed` ones can be subtracted.
+    /// An event. Waiting for it lets the thread sleep; two can be subtracted.
     pub(super) fn event(&self) -> Answer<Event> {
         let flags = sys::CUevent_flags_enum::CU_EVENT_BLOCKING_SYNC;
         let event = self.device.ask("cuEventCreate", || result::event::create(flags))?;
@@ -240,10 +257,16 @@ impl Drop for Current {
         if self.before == Some(self.device.context) {
             return;
         }
+        let lost = self.device.lost_with();
+        if lost == Some(DEINITIALIZED) || self.device.pid != std::process::id() {
+            return;
+        }
         let before = self.before.unwrap_or(std::ptr::null_mut());
-        // SAFETY: what was current when we came. If this fails the device is lost or the process
-        // exits, and there is nobody to tell.
-        let _ = self.device.ask("cuCtxSetCurrent", || unsafe { result::ctx::set_current(before) });
+        // SAFETY: what was current when we came. The one call that is made after a fault too: the
+        // caller's context may be on a device that is well.
+        if let Err(error) = unsafe { result::ctx::set_current(before) } {
+            self.device.note(Fault::new("cuCtxSetCurrent", error));
+        }
     }
 }
 

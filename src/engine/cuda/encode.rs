@@ -9,17 +9,19 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use super::arena::{LANES, Sizes};
 use super::driver::Answer;
 use super::frames::{ZLIB_HEADER, ZLIB_TRAILER};
 use super::kernels::{EncodeTile, Measure, Report, Shape};
 use super::nvcomp::Tables;
+use super::nvtx;
 use super::probe::Gpu;
-use super::run::{Lane, Run};
+use super::run::{Lane, Run, Submission};
 use super::tables::{Arrays, Chunk, report};
-use super::verify::Verdict;
-use super::{SUCCESS, Works, decode, kind};
+use super::verify::{Kind, Verdict};
+use super::{SUCCESS, Works, decode};
 use crate::engine::cpu::{self, CpuEngine};
 use crate::engine::{
     Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, TileJob, TileSpec,
@@ -33,7 +35,7 @@ const ZLIB: [u8; 2] = [0x78, 0x9C];
 const DEFLATE_SURE: usize = 64 << 10;
 const ZSTD_SURE: usize = 16 << 20;
 /// A batch of the writer's is a quarter of BATCH_MB; three of the device's make one.
-pub(super) const BATCH_SHARE: usize = 12;
+const BATCH_SHARE: usize = 12;
 /// Tiles that are fetched as one task hold about this much.
 const TASK_BYTES: usize = 128 << 10;
 
@@ -114,6 +116,29 @@ impl Plan {
         Ok(Plan { spec, effort, tiles, pixels, raw, most, temporary, sizes })
     }
 
+    /// Bytes of framing around nvCOMP's.
+    fn around(&self) -> usize {
+        match self.spec.codec {
+            Codec::Deflate => ZLIB_HEADER + ZLIB_TRAILER,
+            _ => 0,
+        }
+    }
+
+    /// What a comparison vouches for. Beyond what nvCOMP is sure of, for this size alone.
+    fn kind(&self) -> Kind {
+        let stored = self.stored(self.spec.height);
+        Kind::encode(&self.spec, self.effort, Some(stored).filter(|_| self.is_unsure()))
+    }
+
+    fn is_unsure(&self) -> bool {
+        let sure = match self.spec.codec {
+            Codec::Deflate => DEFLATE_SURE,
+            Codec::Zstd => ZSTD_SURE,
+            _ => usize::MAX,
+        };
+        self.stored(self.spec.height) > sure
+    }
+
     fn stored(&self, rows: usize) -> usize {
         self.spec.stored_row_bytes() * rows
     }
@@ -128,39 +153,57 @@ impl Works {
         let spec = &batch.spec;
         let level = if self.settings.level_given { batch.level } else { 0 };
         let effort = effort(spec.codec, level);
-        if !self.takes("encode", spec) {
+        if !self.takes(spec) {
             return None;
         }
         let mut plans = super::lock(&self.encoding);
         let key = ((**spec).clone(), effort);
-        if let Some(known) = plans.get(&key) {
-            return known.clone();
-        }
-        let planned = self.gpu.device.enter().and_then(|current| {
-            let budget = self.budget(&current)?;
-            Plan::new(&self.gpu, spec, effort, self.wanted(spec, BATCH_SHARE), budget)
+        let known = plans.get(&key).cloned();
+        let plan = known.unwrap_or_else(|| {
+            let planned = self.gpu.device.enter().and_then(|current| {
+                let budget = self.budget(&current)?;
+                Plan::new(&self.gpu, spec, effort, self.wanted(spec, BATCH_SHARE, 1), budget)
+            });
+            let plan = self.or_too_big(planned).map(Arc::new);
+            plans.insert(key, plan.clone());
+            plan
         });
-        let plan = self.or_too_big(planned).map(Arc::new);
-        plans.insert(key, plan.clone());
-        plan
+        plan.filter(|plan| !self.gpu.trust().refuted.contains(&plan.kind()))
+    }
+
+    /// Remembers what became of a plan.
+    fn plan_again(&self, plan: &Plan, instead: Option<Arc<Plan>>) {
+        let key = ((*plan.spec).clone(), plan.effort);
+        super::lock(&self.encoding).insert(key, instead);
     }
 
     fn encode_run(&self, plan: &mut Arc<Plan>) -> Option<Arc<Run>> {
         let current = self.gpu.device.enter().ok()?;
+        let deadline = Instant::now() + self.patience();
         loop {
-            match Run::begin(&self.gpu, &current, plan.sizes, self.patience()) {
-                Ok(run) => {
-                    let run = run?;
+            match Run::begin(&self.gpu, &current, plan.sizes) {
+                Ok(Some(run)) => {
                     self.note_memory(&run);
                     return Some(Arc::new(run));
+                }
+                Ok(None) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        self.tally.busy.add(1);
+                        return None;
+                    }
+                    self.gpu.arena.wait(left);
                 }
                 Err(fault) if fault.is_out_of_memory() && plan.tiles > 1 => {
                     let (spec, effort) = (&plan.spec, plan.effort);
                     let half = Plan::new(&self.gpu, spec, effort, plan.tiles / 2, usize::MAX);
-                    *plan = Arc::new(self.or_too_big(half)?);
+                    let half = self.or_too_big(half).map(Arc::new);
+                    self.plan_again(plan, half.clone());
+                    *plan = half?;
                 }
                 Err(fault) => {
                     self.note_fault(fault);
+                    self.plan_again(plan, None);
                     return None;
                 }
             }
@@ -258,6 +301,7 @@ impl<'a> Flight<'a> {
         jobs: &'a [PixelJob],
         source: &dyn PixelSource,
     ) -> Flight<'a> {
+        let _range = nvtx::Range::new(c"GPUGTiff fetch");
         let kept = fetch(plan, &mut lane, batch, jobs, source);
         let (works, plan) = (Arc::clone(works), Arc::clone(plan));
         let mut flight = Flight { works, plan, lane, batch, jobs, kept, outcome: Ok(()) };
@@ -273,104 +317,21 @@ impl<'a> Flight<'a> {
         let gpu = Arc::clone(&self.works.gpu);
         let _current = gpu.device.enter()?;
         let plan = Arc::clone(&self.plan);
-        let spec = &plan.spec;
-        let around = self.around() as u32;
         let arrays = Arrays::new((self.jobs.len() * plan.pixels).next_multiple_of(256), count);
-        let mut submission = self.lane.submit();
-        let place = submission.place;
-        let input = submission.tables();
-        let packed = place.work + (plan.tiles * plan.raw) as u64;
-        let mut direct = place.output;
-        for (n, &i) in self.kept.iter().enumerate() {
-            let rows = self.jobs[i].rows;
-            let to = match spec.codec {
-                Codec::None => direct,
-                _ => place.work + (n * plan.raw) as u64,
-            };
-            direct += plan.stored(rows) as u64;
-            let tile = EncodeTile {
-                from: place.input + (i * plan.pixels) as u64,
-                to,
-                rows: rows as u32,
-                // Padding is the source's business, as for every engine.
-                width: spec.width as u32,
-                height: rows as u32,
-                ..EncodeTile::default()
-            };
-            let chunk = Chunk {
-                input: to,
-                input_bytes: plan.stored(rows),
-                output: packed + (n * plan.most) as u64,
-                room: plan.stored(rows),
-            };
-            arrays.put_chunk(input, n, chunk);
-            arrays.put_tile(input, n, &tile.bytes(), decode::SENTINEL);
-        }
-        submission.upload(arrays.uploaded)?;
-        let stream = submission.compute(LANES as u64)?;
-        let here = |offset: usize| place.input + offset as u64;
-        let rows = self.jobs.iter().map(|job| job.rows).max().unwrap_or(1);
-        let shape = Shape::new(spec, false);
-        // SAFETY: regions of this batch, and the work region, which belongs to the compute
-        // stream; the plan made them large enough.
-        unsafe {
-            gpu.kernels.apply(stream, count, rows, here(arrays.tiles), shape)?;
-            if spec.codec == Codec::None {
-                submission.unpacked()?;
-                let bytes = (direct - place.output) as usize;
-                self.works.tally.batch(arrays.uploaded, bytes);
-                return submission.download(bytes);
-            }
-            let temporary = packed + (plan.tiles * plan.most) as u64;
-            let tables = Tables {
-                inputs: here(arrays.inputs),
-                input_bytes: here(arrays.input_bytes),
-                outputs: here(arrays.outputs),
-                room: 0,
-                output_bytes: here(arrays.sizes),
-                statuses: here(arrays.statuses),
-                count,
-                largest: plan.stored(spec.height),
-                temporary: temporary.next_multiple_of(256),
-                temporary_bytes: plan.temporary,
-            };
-            gpu.nvcomp.compress(spec.codec, plan.effort, &tables, stream, &gpu.device)?;
-            submission.unpacked()?;
-            let zlib = spec.codec == Codec::Deflate;
-            if zlib {
-                let sums = [arrays.inputs, arrays.input_bytes, arrays.input_bytes, arrays.adler];
-                gpu.kernels.adler32(stream, count, sums.map(here))?;
-            }
-            let adler = if zlib { here(arrays.adler) } else { 0 };
-            let measure = Measure {
-                sizes: here(arrays.sizes),
-                statuses: here(arrays.statuses),
-                adler,
-                offsets: here(arrays.offsets),
-                reports: place.output,
-                count: count as u32,
-                limit: plan.most as u64,
-                extra: around,
-            };
-            gpu.kernels.measure(stream, measure)?;
-            let target = place.output + head(count) as u64;
-            let gathered = [here(arrays.outputs), here(arrays.offsets), adler, target];
-            gpu.kernels.gather(stream, count, plan.most, gathered, ZLIB)?;
-        }
-        self.works.tally.batch(arrays.uploaded, head(count));
-        submission.download(count * size_of::<Report>())
-    }
-
-    /// Bytes of framing around nvCOMP's.
-    fn around(&self) -> usize {
-        match self.plan.spec.codec {
-            Codec::Deflate => ZLIB_HEADER + ZLIB_TRAILER,
-            _ => 0,
-        }
+        let (kept, jobs) = (&self.kept, self.jobs);
+        let order = Order { gpu: &gpu, plan: &plan, kept, jobs, arrays };
+        let mut down = 0;
+        self.lane.submit(|submission| {
+            down = order.send(submission)?;
+            Ok(())
+        })?;
+        self.works.tally.batch(arrays.uploaded, down);
+        Ok(())
     }
 
     /// Waits for the batch and puts it on the pile.
     fn land(mut self, pile: &mut Pile<'_>) -> Result<()> {
+        let _range = nvtx::Range::new(c"GPUGTiff pack");
         let mut ranges = vec![0..0; self.jobs.len()];
         let outcome = match self.outcome {
             Ok(()) if self.kept.is_empty() => Ok(Vec::new()),
@@ -405,9 +366,9 @@ impl<'a> Flight<'a> {
 
     /// Where each kept tile is in the lane's output; `None` for one that the device failed on.
     fn download(&mut self) -> Answer<Vec<Option<Range<usize>>>> {
-        self.lane.wait()?;
-        self.works.tally.times(self.lane.times());
         if self.plan.spec.codec == Codec::None {
+            self.lane.wait()?;
+            self.works.tally.times(self.lane.times());
             let mut at = 0;
             let rows = self.kept.iter().map(|&i| self.jobs[i].rows);
             let place = |rows: usize| {
@@ -417,8 +378,9 @@ impl<'a> Flight<'a> {
             };
             return Ok(rows.map(place).collect());
         }
+        self.lane.wait_for_report()?;
         let count = self.kept.len();
-        let (around, most) = (self.around(), self.plan.most as u64);
+        let (around, most) = (self.plan.around(), self.plan.most as u64);
         let (_, output) = self.lane.view();
         let mut at = head(count);
         let mut found = Vec::with_capacity(count);
@@ -436,6 +398,7 @@ impl<'a> Flight<'a> {
             // SAFETY: the packed bytes of this batch, into the lane that belongs to it.
             unsafe { self.lane.fetch(from, head(count), bytes)? };
             self.lane.wait()?;
+            self.works.tally.times(self.lane.times());
             self.works.tally.down.add(bytes as u64);
         }
         Ok(found)
@@ -444,17 +407,10 @@ impl<'a> Flight<'a> {
     /// Unpacks on the CPU what is to be compared with the pixels; false if something differs.
     fn verified(&self, found: &[Option<Range<usize>>]) -> bool {
         let spec = Arc::clone(&self.plan.spec);
-        let stored = self.plan.stored(spec.height);
-        let sure = match spec.codec {
-            Codec::Deflate => DEFLATE_SURE,
-            Codec::Zstd => ZSTD_SURE,
-            _ => usize::MAX,
-        };
-        let mut of = kind("encode", &spec);
-        if stored > sure {
-            of += &format!(", {stored} bytes");
+        let check = self.works.check(self.plan.kind(), self.plan.is_unsure());
+        if check.refuted {
+            return false;
         }
-        let check = self.works.check(of, stored > sure);
         let good: Vec<usize> = (0..found.len()).filter(|&n| found[n].is_some()).collect();
         let picked = check.pick(&good);
         if picked.is_empty() {
@@ -504,6 +460,105 @@ impl<'a> Flight<'a> {
             ranges[i] = pile.add(&packed.bytes[range])?;
         }
         Ok(())
+    }
+}
+
+/// What is submitted of a batch whose pixels are in the lane.
+struct Order<'a> {
+    gpu: &'a Gpu,
+    plan: &'a Plan,
+    kept: &'a [usize],
+    jobs: &'a [PixelJob],
+    arrays: Arrays,
+}
+
+impl Order<'_> {
+    /// Writes the tables, since they hold device addresses which are known only now, and asks for
+    /// everything up to the first download, whose size comes back.
+    fn send(&self, submission: &mut Submission<'_>) -> Answer<usize> {
+        let Order { gpu, plan, arrays, .. } = *self;
+        let (spec, count) = (&plan.spec, self.kept.len());
+        let place = submission.place;
+        let input = submission.tables();
+        let packed = place.work + (plan.tiles * plan.raw) as u64;
+        let mut direct = place.output;
+        for (n, &i) in self.kept.iter().enumerate() {
+            let rows = self.jobs[i].rows;
+            let to = match spec.codec {
+                Codec::None => direct,
+                _ => place.work + (n * plan.raw) as u64,
+            };
+            direct += plan.stored(rows) as u64;
+            let tile = EncodeTile {
+                from: place.input + (i * plan.pixels) as u64,
+                to,
+                rows: rows as u32,
+                // Padding is the source's business, as for every engine.
+                width: spec.width as u32,
+                height: rows as u32,
+                ..EncodeTile::default()
+            };
+            let chunk = Chunk {
+                input: to,
+                input_bytes: plan.stored(rows),
+                output: packed + (n * plan.most) as u64,
+                room: plan.stored(rows),
+            };
+            arrays.put_chunk(input, n, chunk);
+            arrays.put_tile(input, n, &tile.bytes(), decode::SENTINEL);
+        }
+        submission.upload(arrays.uploaded)?;
+        let stream = submission.compute(LANES as u64)?;
+        let here = |offset: usize| place.input + offset as u64;
+        let rows = self.jobs.iter().map(|job| job.rows).max().unwrap_or(1);
+        let shape = Shape::new(spec, false);
+        // SAFETY: regions of this batch, and the work region, which belongs to the compute
+        // stream; the plan made them large enough.
+        unsafe {
+            gpu.kernels.apply(stream, count, rows, here(arrays.tiles), shape)?;
+            if spec.codec == Codec::None {
+                submission.unpacked()?;
+                let bytes = (direct - place.output) as usize;
+                return submission.download(bytes).map(|()| bytes);
+            }
+            let temporary = packed + (plan.tiles * plan.most) as u64;
+            let tables = Tables {
+                inputs: here(arrays.inputs),
+                input_bytes: here(arrays.input_bytes),
+                outputs: here(arrays.outputs),
+                room: 0,
+                output_bytes: here(arrays.sizes),
+                statuses: here(arrays.statuses),
+                count,
+                largest: plan.stored(spec.height),
+                temporary: temporary.next_multiple_of(256),
+                temporary_bytes: plan.temporary,
+            };
+            gpu.nvcomp.compress(spec.codec, plan.effort, &tables, stream, &gpu.device)?;
+            submission.unpacked()?;
+            let zlib = spec.codec == Codec::Deflate;
+            if zlib {
+                let sums = [arrays.inputs, arrays.input_bytes, arrays.input_bytes, arrays.adler];
+                gpu.kernels.adler32(stream, count, sums.map(here))?;
+            }
+            let adler = if zlib { here(arrays.adler) } else { 0 };
+            let measure = Measure {
+                sizes: here(arrays.sizes),
+                statuses: here(arrays.statuses),
+                adler,
+                offsets: here(arrays.offsets),
+                reports: place.output,
+                count: count as u32,
+                limit: plan.most as u64,
+                extra: plan.around() as u32,
+            };
+            gpu.kernels.measure(stream, measure)?;
+            let target = place.output + head(count) as u64;
+            let gathered = [here(arrays.outputs), here(arrays.offsets), adler, target];
+            gpu.kernels.gather(stream, count, plan.most, gathered, ZLIB)?;
+        }
+        let bytes = count * size_of::<Report>();
+        submission.report(bytes).map(|()| bytes)
     }
 }
 

@@ -49,7 +49,7 @@ impl PixelSink for Seen {
 pub(super) fn unfit(gpu: &Arc<Gpu>, codec: Codec) -> Option<String> {
     let settings = Settings {
         // Just these tiles: the arena stays small until there is real work.
-        batch_bytes: TILES as usize * ROW * HEIGHT * super::encode::BATCH_SHARE,
+        batch_bytes: 2 * TILES as usize * ROW * HEIGHT,
         verify: Verify::All,
         patient: true,
         ..Settings::default()
@@ -61,7 +61,10 @@ pub(super) fn unfit(gpu: &Arc<Gpu>, codec: Codec) -> Option<String> {
 fn round_trip(engine: &CudaEngine, codec: Codec) -> Result<(), String> {
     let spec = Arc::new(TileSpec {
         codec,
-        predictor: Predictor::Horizontal,
+        predictor: match codec {
+            Codec::None => Predictor::None,
+            _ => Predictor::Horizontal,
+        },
         sample: Sample::Whole { bytes: 2, unit: 2 },
         samples: 1,
         width: WIDTH,

@@ -19,6 +19,7 @@ mod kernels;
 mod known;
 mod library;
 mod nvcomp;
+mod nvtx;
 mod probe;
 mod run;
 mod tables;
@@ -27,14 +28,14 @@ mod verify;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use self::decode::{Flight, Plan};
 use self::driver::{Answer, Current, Fault};
 use self::probe::Gpu;
 use self::run::{Lane, Run};
 use self::tally::Tally;
-use self::verify::Check;
+use self::verify::{Check, Kind};
 use super::cpu::CpuEngine;
 use super::{
     Batch, Codec, Engine, EngineReport, Packed, PixelBatch, PixelSink, PixelSource, Staged,
@@ -54,6 +55,8 @@ const BATCH_SHARE: usize = 4;
 
 /// Tiles of a few bytes each: the tables would be larger than the pixels.
 const MOST_TILES: usize = 1 << 17;
+/// nvCOMP's better Deflate algorithms refuse batches of 2 GiB.
+const LARGEST_BATCH: usize = i32::MAX as usize;
 /// How long to wait for a device that is busy with another dataset.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -79,9 +82,11 @@ pub(super) fn driver_is_there() -> bool {
     probe::driver_is_there()
 }
 
-/// Whether the device has a decoder for such tiles.
+/// Whether the device has a decoder for such tiles. Kernels and nvCOMP count the bytes of one in
+/// 31 bits.
 pub(super) fn on_device(spec: &TileSpec) -> bool {
-    matches!(spec.codec, Codec::None | Codec::Deflate | Codec::Zstd)
+    let bytes = spec.tile_bytes().max(spec.stored_row_bytes().saturating_mul(spec.height));
+    matches!(spec.codec, Codec::None | Codec::Deflate | Codec::Zstd) && bytes <= LARGEST_BATCH
 }
 
 /// The engine, one for each dataset; device and memory are the process's.
@@ -127,13 +132,14 @@ impl Works {
     }
 
     /// What is to be compared of a batch of this kind.
-    fn check(&self, kind: String, unproved: bool) -> Check {
-        let proved = self.gpu.trust().proved.contains(&kind);
+    fn check(&self, kind: Kind, unproved: bool) -> Check {
+        let trust = self.gpu.trust();
+        let (proved, refuted) = (trust.proved.contains(&kind), trust.refuted.contains(&kind));
         let most = match unproved && !proved {
             true => usize::MAX,
             false => Check::most(self.settings.verify, proved),
         };
-        Check { kind, most }
+        Check { kind, refuted, most }
     }
 
     /// The comparison was made. Where the file itself is damaged nothing can be learnt of the
@@ -153,12 +159,6 @@ impl Works {
             self.gpu.device.name, check.kind
         ));
     }
-}
-
-/// What a comparison with the CPU vouches for.
-fn kind(direction: &str, spec: &TileSpec) -> String {
-    let order = if spec.swap { "swapped" } else { "native" };
-    format!("{direction} {:?}, {:?}, {:?}, {order}", spec.codec, spec.predictor, spec.sample)
 }
 
 impl CudaEngine {
@@ -193,8 +193,13 @@ impl CudaEngine {
             cuda % 1000 / 10,
             nvcomp / 1000,
             nvcomp % 1000 / 100,
-            nvcomp % 100 / 10,
+            nvcomp % 100,
         )
+    }
+
+    /// Whether the device failed for good.
+    pub fn is_lost(&self) -> bool {
+        !self.0.gpu.device.usable()
     }
 
     /// Multiprocessors of the device.
@@ -212,14 +217,17 @@ impl Works {
     }
 
     /// Tiles that a batch should have, as far as host memory goes.
-    fn wanted(&self, spec: &TileSpec, share: usize) -> usize {
-        let share = self.settings.batch_bytes / share;
-        (share / spec.tile_bytes().max(1)).clamp(1, MOST_TILES)
+    fn wanted(&self, spec: &TileSpec, share: usize, waves: usize) -> usize {
+        let tile = spec.tile_bytes().max(1);
+        let share = self.settings.batch_bytes / share / tile;
+        // So many chunks for each multiprocessor, if that is not far too much for the host.
+        let most = self.settings.batch_bytes.min(LARGEST_BATCH) / 2 / tile;
+        share.max(waves * self.gpu.device.multiprocessors).min(most).clamp(1, MOST_TILES)
     }
 
     /// How such tiles go through the device, if they do.
     fn plan(&self, spec: &Arc<TileSpec>) -> Option<Arc<Plan>> {
-        if !self.takes("decode", spec) {
+        if !self.takes(spec) || self.gpu.trust().refuted.contains(&Kind::decode(spec)) {
             return None;
         }
         let mut plans = lock(&self.plans);
@@ -228,21 +236,17 @@ impl Works {
         }
         let planned = self.gpu.device.enter().and_then(|current| {
             let budget = self.budget(&current)?;
-            Plan::new(&self.gpu, spec, self.wanted(spec, BATCH_SHARE), budget)
+            Plan::new(&self.gpu, spec, self.wanted(spec, BATCH_SHARE, 2), budget)
         });
         let plan = self.or_too_big(planned).map(Arc::new);
         plans.insert((**spec).clone(), plan.clone());
         plan
     }
 
-    /// Whether tiles of this kind go to the device: it does them, it is there, and it was not
-    /// found to do them wrong.
-    fn takes(&self, direction: &str, spec: &TileSpec) -> bool {
+    /// Whether such tiles go to the device: it does them and is there.
+    fn takes(&self, spec: &TileSpec) -> bool {
         let device = &self.gpu.device;
-        on_device(spec) && device.usable() && {
-            let trust = self.gpu.trust();
-            !trust.unfit.contains(&spec.codec) && !trust.refuted.contains(&kind(direction, spec))
-        }
+        on_device(spec) && device.usable() && !self.gpu.trust().unfit.contains(&spec.codec)
     }
 
     fn or_too_big<T>(&self, planned: Answer<Option<T>>) -> Option<T> {
@@ -258,7 +262,7 @@ impl Works {
 
     /// A lane for the next batch: of the run under way, or of a new one. `None` while the device
     /// is busy with others, or refuses.
-    fn lane(&self, plan: &mut Arc<Plan>, patience: Duration) -> Option<Lane> {
+    fn lane(&self, plan: &mut Arc<Plan>) -> Option<Lane> {
         let mut under_way = lock(&self.run);
         if let Some(run) = under_way.upgrade() {
             let ours = run.sizes == plan.sizes && !run.has_had_its_turn();
@@ -266,7 +270,7 @@ impl Works {
         }
         let current = self.gpu.device.enter().ok()?;
         loop {
-            match Run::begin(&self.gpu, &current, plan.sizes, patience) {
+            match Run::begin(&self.gpu, &current, plan.sizes) {
                 Ok(Some(run)) => {
                     self.note_memory(&run);
                     let run = Arc::new(run);
@@ -276,8 +280,9 @@ impl Works {
                 Ok(None) => return None,
                 Err(fault) if fault.is_out_of_memory() && plan.tiles > 1 => {
                     let half = Plan::new(&self.gpu, plan.spec(), plan.tiles / 2, usize::MAX);
-                    *plan = Arc::new(self.or_too_big(half)?);
-                    lock(&self.plans).insert((**plan.spec()).clone(), Some(Arc::clone(plan)));
+                    let half = self.or_too_big(half).map(Arc::new);
+                    lock(&self.plans).insert((**plan.spec()).clone(), half.clone());
+                    *plan = half?;
                 }
                 Err(fault) => {
                     self.note_fault(fault);
@@ -314,6 +319,11 @@ impl Engine for CudaEngine {
         }
     }
 
+    fn encode_appetite(&self, spec: &TileSpec, limit: usize) -> usize {
+        let tiles = 2 * self.multiprocessors() * spec.tile_bytes();
+        (limit / 4).max(tiles).min(limit / 2).max(1)
+    }
+
     fn ahead(&self) -> usize {
         2
     }
@@ -325,7 +335,7 @@ impl Engine for CudaEngine {
         };
         let mut course =
             Course { works: Arc::clone(&self.0), plan, batch, legs: VecDeque::new(), begun: 0 };
-        course.go_on(Duration::ZERO);
+        course.go_on();
         Ok(Box::new(course))
     }
 
@@ -368,7 +378,7 @@ enum Leg {
 
 impl Course {
     /// Sends off what there are lanes for.
-    fn go_on(&mut self, patience: Duration) {
+    fn go_on(&mut self) {
         while self.begun < self.batch.tiles.len() {
             let rest = &self.batch.tiles[self.begun..];
             let count = self.plan.fitting(rest);
@@ -378,7 +388,7 @@ impl Course {
                 self.begun += 1;
                 continue;
             }
-            let Some(lane) = self.works.lane(&mut self.plan, patience) else { return };
+            let Some(lane) = self.works.lane(&mut self.plan) else { return };
             let jobs = &rest[..self.plan.fitting(rest)];
             self.legs.push_back(
                 match Flight::start(&self.works, &self.plan, lane, &self.batch, jobs) {
@@ -388,6 +398,19 @@ impl Course {
                 },
             );
             self.begun += jobs.len();
+        }
+    }
+
+    /// Nothing of this batch is on its way: waits for others to be done.
+    fn wait_for_a_lane(&mut self) {
+        let deadline = Instant::now() + self.works.patience();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.works.gpu.arena.wait(left.min(Duration::from_millis(100)));
+            self.go_on();
+            if !self.legs.is_empty() || left.is_zero() {
+                return;
+            }
         }
     }
 
@@ -413,14 +436,16 @@ impl Staged for Course {
                     Leg::Flight(flight) => flight.land(sink),
                     Leg::Walk(tiles) => self.walk(tiles, sink),
                 });
-                self.go_on(Duration::ZERO);
+                self.go_on();
             }
             if self.begun == self.batch.tiles.len() {
                 return failed;
             }
-            self.go_on(self.works.patience());
-            if !self.legs.is_empty() {
-                continue;
+            if !self.works.patience().is_zero() && self.works.gpu.device.usable() {
+                self.wait_for_a_lane();
+                if !self.legs.is_empty() {
+                    continue;
+                }
             }
             // The device is busy with another dataset: one batch's worth is done here.
             let rest = &self.batch.tiles[self.begun..];

@@ -16,6 +16,7 @@ use super::kernels::Kernels;
 use super::known;
 use super::library::Library;
 use super::nvcomp::{NvComp, Unfit};
+use super::verify::Kind;
 use crate::engine::Codec;
 use crate::process::PerProcess;
 
@@ -89,6 +90,8 @@ pub enum Refusal {
     SelfCheck(String),
 }
 
+/// Compute capability.
+const OLDEST: (i32, i32) = (7, 0);
 /// Less free device memory than this is not worth a try.
 const LEAST_FREE: usize = 16 << 20;
 
@@ -145,9 +148,9 @@ pub(super) struct Gpu {
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     /// Compared with the CPU's and found equal.
-    pub(super) proved: HashSet<String>,
+    pub(super) proved: HashSet<Kind>,
     /// Found different: never again.
-    pub(super) refuted: HashSet<String>,
+    pub(super) refuted: HashSet<Kind>,
     /// Codecs that do not work on this device.
     pub(super) unfit: HashSet<Codec>,
     /// What users were told.
@@ -175,7 +178,10 @@ pub(super) fn find(wanted: &Whereabouts) -> Found {
         return known.clone();
     }
     let answer = look(wanted, &mut found);
-    found.insert(wanted.clone(), answer.clone());
+    // Memory, and a device that others have, may be free later.
+    if !matches!(answer, Err(Refusal::NoMemory(_) | Refusal::Taken(_))) {
+        found.insert(wanted.clone(), answer.clone());
+    }
     answer
 }
 
@@ -183,6 +189,14 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
     let starter = STARTED_BY.load(Ordering::SeqCst);
     if starter != 0 && starter != std::process::id() {
         return Err(Refusal::Forked);
+    }
+    // After a fault the driver is left alone, by whatever name it is asked for.
+    let lost = |found: &Found| {
+        let gpu = found.as_ref().ok()?;
+        gpu.device.lost_with().map(|code| Refusal::Lost(gpu.device.name.clone(), code))
+    };
+    if let Some(refusal) = known.values().find_map(lost) {
+        return Err(refusal);
     }
     let cuda = driver_version()?;
     // Before the devices: without it they are of no use, and starting CUDA takes a second.
@@ -203,7 +217,7 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
         Some(number) => Arc::new(open(number as i32)?),
         None => Arc::new(roomiest(count)?),
     };
-    if device.capability < (7, 0) {
+    if device.capability < OLDEST {
         let (major, minor) = device.capability;
         return Err(Refusal::OldDevice(device.name.clone(), major, minor));
     }
@@ -231,13 +245,18 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
         cuda,
         trust: Mutex::default(),
     });
-    try_known_tiles(&gpu)?;
+    if let Err(refusal) = try_known_tiles(&gpu) {
+        // Its arena is freed in its context.
+        let _current = gpu.device.enter();
+        drop(gpu);
+        return Err(refusal);
+    }
     Ok(gpu)
 }
 
 /// A codec that fails on known tiles is left to the CPU; if all do, so is everything.
 fn try_known_tiles(gpu: &Arc<Gpu>) -> Result<(), Refusal> {
-    let codecs = [Codec::Deflate, Codec::Zstd];
+    let codecs = [Codec::Deflate, Codec::Zstd, Codec::None];
     let mut reasons = Vec::new();
     for codec in codecs {
         if let Some(reason) = known::unfit(gpu, codec) {
@@ -273,6 +292,10 @@ fn roomiest(count: i32) -> Result<Device, Refusal> {
     let mut best: Option<(usize, Device)> = None;
     let mut refusal = Refusal::NoDevice;
     for ordinal in 0..count {
+        // A roomy one that is too old must not hide the others.
+        if driver::capability(ordinal).is_ok_and(|capability| capability < OLDEST) {
+            continue;
+        }
         match open(ordinal).and_then(with_room) {
             Ok((free, device)) if best.as_ref().is_none_or(|(most, _)| free > *most) => {
                 best = Some((free, device));
@@ -281,7 +304,12 @@ fn roomiest(count: i32) -> Result<Device, Refusal> {
             Err(why) => refusal = why,
         }
     }
-    best.map(|(_, device)| device).ok_or(refusal)
+    match best {
+        Some((_, device)) => Ok(device),
+        // All are too old: the first one says so.
+        None if refusal == Refusal::NoDevice => open(0),
+        None => Err(refusal),
+    }
 }
 
 fn with_room(device: Device) -> Result<(usize, Device), Refusal> {
@@ -299,9 +327,11 @@ pub(super) fn driver_is_there() -> bool {
 /// Whether the driver is there, whole and new enough.
 fn driver_version() -> Result<i32, Refusal> {
     let library = Library::open(Path::new("libcuda.so.1")).ok_or(Refusal::NoDriver)?;
+    // cudarc takes the first of these that opens, which may be a toolkit's stub.
+    let first = Library::open(Path::new("libcuda.so")).unwrap_or(library);
     for &symbol in SYMBOLS {
         let name = CString::new(symbol).unwrap_or_default();
-        if !library.has(&name) {
+        if !library.has(&name) || !first.has(&name) {
             return Err(Refusal::Incomplete(symbol));
         }
     }
@@ -328,7 +358,7 @@ fn find_nvcomp(given: Option<&Path>, cuda_major: u32) -> Result<NvComp, Refusal>
         let unfit = match found {
             Ok(nvcomp) => return Some(nvcomp),
             Err(Unfit::Incomplete) => Refusal::NotNvcomp(path.display().to_string()),
-            Err(Unfit::Version(v)) => Refusal::NvcompVersion(v / 1000, v % 1000 / 10),
+            Err(Unfit::Version(v)) => Refusal::NvcompVersion(v / 1000, v % 1000 / 100),
             Err(Unfit::Cuda(v)) => Refusal::NvcompCuda(v / 1000),
         };
         if refusal == Refusal::NoNvcomp {

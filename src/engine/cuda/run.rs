@@ -5,10 +5,9 @@
 //! on the device, by events, and never on the host.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use super::arena::{Arena, LANES, Place, Sizes};
-use super::driver::{Answer, Current, Fault};
+use super::arena::{Arena, LANES, Marks, Place, Sizes};
+use super::driver::{Answer, Current, Event};
 use super::probe::Gpu;
 
 /// Batches after which others have their turn.
@@ -42,7 +41,7 @@ pub(super) struct Lane {
 
 /// What a batch is submitted with: nobody else submits meanwhile.
 pub(super) struct Submission<'a> {
-    state: MutexGuard<'a, State>,
+    arena: &'a Arena,
     /// Where its memory is.
     pub(super) place: Place,
     n: u64,
@@ -51,14 +50,9 @@ pub(super) struct Submission<'a> {
 }
 
 impl Run {
-    /// Borrows the arena; `None` if somebody else has it for longer than we wait.
-    pub(super) fn begin(
-        gpu: &Arc<Gpu>,
-        current: &Current,
-        sizes: Sizes,
-        patience: Duration,
-    ) -> Answer<Option<Run>> {
-        let Some(mut arena) = gpu.arena.borrow(current, patience)? else { return Ok(None) };
+    /// Borrows the arena; `None` while somebody else has it.
+    pub(super) fn begin(gpu: &Arc<Gpu>, current: &Current, sizes: Sizes) -> Answer<Option<Run>> {
+        let Some(mut arena) = gpu.arena.borrow(current)? else { return Ok(None) };
         match arena.fit(current, sizes) {
             Ok(pinned) => {
                 let state = State { arena: Some(arena), free: (0..LANES).collect(), next: 0 };
@@ -102,15 +96,15 @@ impl Lane {
         &self.run
     }
 
-    fn place(&self, state: &mut State, n: u64) -> Place {
-        let arena = state.arena.as_mut();
+    fn place(&self, state: &State, n: u64) -> Place {
+        let arena = state.arena.as_deref();
         // The arena was fitted when the run began, and stays until it ends.
         arena.and_then(|a| a.place(self.run.sizes, n, self.lane)).expect("a fitted arena")
     }
 
     /// Host memory of this lane: what goes up, what comes down.
     pub(super) fn host(&mut self) -> (&mut [u8], &mut [u8]) {
-        let place = self.place(&mut self.run.lock(), 0);
+        let place = self.place(&self.run.lock(), 0);
         let sizes = self.run.sizes;
         // SAFETY: the lane is this batch's alone and nothing is being copied from or to it when
         // the caller may write to it: before the submission, or after the wait.
@@ -125,7 +119,7 @@ impl Lane {
     /// The same, to be looked at: nothing is being copied to it once the batch was waited for, and
     /// what is still being copied from it may be read.
     pub(super) fn view(&self) -> (&[u8], &[u8]) {
-        let place = self.place(&mut self.run.lock(), 0);
+        let place = self.place(&self.run.lock(), 0);
         let sizes = self.run.sizes;
         // SAFETY: as in `host`; nobody writes while the lane is borrowed.
         unsafe {
@@ -136,42 +130,62 @@ impl Lane {
         }
     }
 
-    /// Begins to submit; what follows is ordered after the batches before.
-    pub(super) fn submit(&mut self) -> Submission<'_> {
+    /// Submits the batch, ordered after those before. If that fails half way, what was submitted is
+    /// waited for before anybody else submits: no event of this batch would hold them back.
+    pub(super) fn submit(
+        &mut self,
+        work: impl FnOnce(&mut Submission<'_>) -> Answer<()>,
+    ) -> Answer<()> {
         self.flying = true;
         let mut state = self.run.lock();
-        let n = state.next;
+        self.n = state.next;
         state.next += 1;
-        self.n = n;
-        let place = self.place(&mut state, n);
-        Submission { state, place, n, input: self.run.sizes.input }
+        let place = self.place(&state, self.n);
+        let arena = state.arena.as_deref().expect("a fitted arena");
+        let input = self.run.sizes.input;
+        let outcome = work(&mut Submission { arena, place, n: self.n, input });
+        if outcome.is_err() {
+            self.run.settle(arena);
+        }
+        outcome
     }
 
-    /// Waits for the batch's last download.
+    /// Waits for one of the batch's events; others may submit meanwhile.
+    fn wait_for(&self, event: impl Fn(&Marks) -> &Event) -> Answer<()> {
+        let state = self.run.lock();
+        let Some(arena) = state.arena.as_deref().map(std::ptr::from_ref) else { return Ok(()) };
+        drop(state);
+        // SAFETY: the arena is boxed and lent until the run ends, which this lane keeps alive; it
+        // is only looked at, by everybody, until then.
+        event(unsafe { &*arena }.marks(self.n)).synchronize()
+    }
+
+    /// Waits for the batch's last download. If that fails, for everything.
     pub(super) fn wait(&mut self) -> Answer<()> {
         if !self.flying {
             return Ok(());
         }
-        // The events stay where they are while the arena is lent; others may submit meanwhile.
-        let state = self.run.lock();
-        let arena = state.arena.as_deref().map(std::ptr::from_ref);
-        drop(state);
-        let Some(arena) = arena else { return Ok(()) };
-        // SAFETY: the arena is boxed and lent until the run ends, which this lane keeps alive.
-        // Waiting for an event may be done while other threads use the streams.
-        let outcome = unsafe { &*arena }.marks(self.n).output[1].synchronize();
-        self.flying = outcome.is_err();
+        let outcome = self.wait_for(|marks| &marks.output[1]);
+        match outcome {
+            Ok(()) => self.flying = false,
+            Err(_) => self.run.lock().arena.iter().for_each(|arena| self.run.settle(arena)),
+        }
         outcome
     }
 
-    /// A second download of the same batch, for what was not known before.
+    /// Waits for the reports that `Submission::report` asked for.
+    pub(super) fn wait_for_report(&mut self) -> Answer<()> {
+        self.wait_for(|marks| &marks.output[0])
+    }
+
+    /// Downloads of the output region what was not known before; the host has waited for it.
     ///
     /// # Safety
     /// As for `Stream::download`.
     pub(super) unsafe fn fetch(&mut self, from: u64, offset: usize, bytes: usize) -> Answer<()> {
-        let place = self.place(&mut self.run.lock(), self.n);
         let state = self.run.lock();
-        let arena = state.arena.as_ref().ok_or(Fault { call: "arena", code: 2, nvcomp: false })?;
+        let place = self.place(&state, self.n);
+        let arena = state.arena.as_ref().expect("a fitted arena");
         self.flying = true;
         // SAFETY: the caller's promise.
         unsafe {
@@ -182,7 +196,7 @@ impl Lane {
 
     /// The device's output region of this batch.
     pub(super) fn output(&self) -> u64 {
-        self.place(&mut self.run.lock(), self.n).output
+        self.place(&self.run.lock(), self.n).output
     }
 
     /// Milliseconds of upload, nvCOMP, kernels and download, once it was waited for.
@@ -204,22 +218,31 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         let mut state = self.run.lock();
-        if self.flying && self.run.gpu.device.usable() {
+        if self.flying
+            && let Some(arena) = &state.arena
+        {
             // Abandoned, or failed half way: the memory is in use until the streams are empty.
-            if let (Ok(_current), Some(arena)) = (self.run.gpu.device.enter(), &state.arena) {
-                arena.quiesce();
-            }
+            self.run.settle(arena);
         }
         state.free.push(self.lane);
     }
 }
 
-impl Submission<'_> {
-    fn arena(&self) -> &Arena {
-        // As in `Lane::place`.
-        self.state.arena.as_deref().expect("a fitted arena")
+impl Run {
+    /// Waits until nothing is on its way. A device that cannot even do that is left alone, and its
+    /// memory with it.
+    fn settle(&self, arena: &Arena) {
+        let device = &self.gpu.device;
+        if !device.usable() {
+            return;
+        }
+        if let Err(fault) = device.enter().and_then(|_current| arena.quiesce()) {
+            device.abandon(fault.code);
+        }
     }
+}
 
+impl Submission<'_> {
     /// The lane's input, for the tables: they hold device addresses, which are known only now.
     pub(super) fn tables(&mut self) -> &mut [u8] {
         // SAFETY: the lane is this batch's alone, and nothing of it was submitted yet.
@@ -228,7 +251,7 @@ impl Submission<'_> {
 
     /// Uploads the first `bytes` of the lane's input.
     pub(super) fn upload(&self, bytes: usize) -> Answer<()> {
-        let arena = self.arena();
+        let arena = self.arena;
         let (streams, marks) = (&arena.streams, arena.marks(self.n));
         if self.n >= 2 {
             streams.input.wait(&arena.marks(self.n - 2).compute[2])?;
@@ -243,7 +266,7 @@ impl Submission<'_> {
     /// Orders what is computed behind the upload, and behind the download of whoever had the
     /// output region before.
     pub(super) fn compute(&self, regions: u64) -> Answer<&super::driver::Stream> {
-        let arena = self.arena();
+        let arena = self.arena;
         let stream = &arena.streams.compute;
         stream.wait(&arena.marks(self.n).input[1])?;
         // With as many regions as lanes the host has waited already.
@@ -256,12 +279,23 @@ impl Submission<'_> {
 
     /// nvCOMP's part is submitted.
     pub(super) fn unpacked(&self) -> Answer<()> {
-        self.arena().streams.compute.record(&self.arena().marks(self.n).compute[1])
+        self.arena.streams.compute.record(&self.arena.marks(self.n).compute[1])
+    }
+
+    /// Everything is computed: the first `bytes` of the output region, what became of each tile,
+    /// come down behind it. In the compute stream: the stream of downloads stays free for what the
+    /// host asks for next.
+    pub(super) fn report(&self, bytes: usize) -> Answer<()> {
+        let (streams, marks) = (&self.arena.streams, self.arena.marks(self.n));
+        streams.compute.record(&marks.compute[2])?;
+        // SAFETY: the lane's memory, as above; the region was computed.
+        unsafe { streams.compute.download(self.place.output, self.place.host_output, bytes)? };
+        streams.compute.record(&marks.output[0])
     }
 
     /// Everything is computed: downloads the first `bytes` of the output region.
     pub(super) fn download(&self, bytes: usize) -> Answer<()> {
-        let arena = self.arena();
+        let arena = self.arena;
         let (streams, marks) = (&arena.streams, arena.marks(self.n));
         streams.compute.record(&marks.compute[2])?;
         streams.output.wait(&marks.compute[2])?;

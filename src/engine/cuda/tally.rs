@@ -48,9 +48,9 @@ tally! {
     encoded => "CUDA_TILES_ENCODED",
     /// Tiles that were sent to the device, or could not be, and were done again on the CPU.
     redone => "CUDA_TILES_REDONE",
-    /// Tiles of kinds that the device does not do.
+    /// Tiles that never went to the device: of other kinds, too large, not to be read.
     left => "CUDA_TILES_LEFT_TO_CPU",
-    /// Tiles done on the CPU because the device was busy with other datasets.
+    /// How often the CPU stepped in because the device was busy with other datasets.
     busy => "CUDA_TILES_BUSY",
     /// Tiles compared with the CPU's.
     verified => "CUDA_TILES_VERIFIED",

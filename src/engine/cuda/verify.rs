@@ -1,7 +1,10 @@
 //! Trust, but verify: which results of the device are compared with the CPU's.
 #![forbid(unsafe_code)]
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::engine::{Codec, Predictor, Sample, TileSpec};
 
 /// VERIFY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -15,6 +18,39 @@ pub enum Verify {
     No,
 }
 
+/// What a comparison with the CPU vouches for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    codec: Codec,
+    predictor: Predictor,
+    sample: Sample,
+    swap: bool,
+    /// nvCOMP's algorithm; none when decoding.
+    effort: Option<i32>,
+    /// Bytes of a tile, where the size matters.
+    bytes: Option<usize>,
+}
+
+impl Kind {
+    /// Tiles that are decoded.
+    pub(super) fn decode(spec: &TileSpec) -> Kind {
+        let TileSpec { codec, predictor, sample, swap, .. } = *spec;
+        Kind { codec, predictor, sample, swap, effort: None, bytes: None }
+    }
+
+    /// Tiles that are encoded.
+    pub(super) fn encode(spec: &TileSpec, effort: i32, bytes: Option<usize>) -> Kind {
+        Kind { effort: Some(effort), bytes, ..Kind::decode(spec) }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = if self.effort.is_some() { "encoding" } else { "decoding" };
+        write!(f, "{direction} {:?}, {:?}, {:?}", self.codec, self.predictor, self.sample)
+    }
+}
+
 /// How many tiles of a first batch are compared.
 const SAMPLE: usize = 64;
 
@@ -22,7 +58,9 @@ const SAMPLE: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct Check {
     /// The kind of batch.
-    pub(super) kind: String,
+    pub(super) kind: Kind,
+    /// It was found to come out wrong before.
+    pub(super) refuted: bool,
     /// At most so many tiles.
     pub(super) most: usize,
 }
@@ -66,7 +104,16 @@ mod tests {
 
     #[test]
     fn the_sample_is_spread() {
-        let check = |most| Check { kind: String::new(), most };
+        let spec = TileSpec {
+            codec: Codec::None,
+            predictor: Predictor::None,
+            sample: Sample::Bit { on: 1 },
+            samples: 1,
+            width: 1,
+            height: 1,
+            swap: false,
+        };
+        let check = |most| Check { kind: Kind::decode(&spec), refuted: false, most };
         let good: Vec<usize> = (100..300).collect();
         let picked = check(64).pick(&good);
         assert_eq!((picked.len(), picked[0]), (64, 100));
