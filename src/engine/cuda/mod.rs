@@ -219,9 +219,9 @@ impl Works {
     /// Tiles that a batch should have, as far as host memory goes.
     fn wanted(&self, spec: &TileSpec, share: usize, waves: usize) -> usize {
         let tile = spec.tile_bytes().max(1);
-        let share = self.settings.batch_bytes / share / tile;
+        let share = (self.settings.batch_bytes / share).min(LARGEST_BATCH) / tile;
         // So many chunks for each multiprocessor, if that is not far too much for the host.
-        let most = self.settings.batch_bytes.min(LARGEST_BATCH) / 2 / tile;
+        let most = (self.settings.batch_bytes / 2).min(LARGEST_BATCH) / tile;
         share.max(waves * self.gpu.device.multiprocessors).min(most).clamp(1, MOST_TILES)
     }
 

@@ -254,7 +254,7 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
     Ok(gpu)
 }
 
-/// A codec that fails on known tiles is left to the CPU; if all do, so is everything.
+/// A codec that fails on known tiles is left to the CPU; if nvCOMP's all do, so is everything.
 fn try_known_tiles(gpu: &Arc<Gpu>) -> Result<(), Refusal> {
     let codecs = [Codec::Deflate, Codec::Zstd, Codec::None];
     let mut reasons = Vec::new();
@@ -267,7 +267,7 @@ fn try_known_tiles(gpu: &Arc<Gpu>) -> Result<(), Refusal> {
     // What the trial proved or told was not the user's.
     let mut trust = gpu.trust();
     *trust = Trust { unfit: std::mem::take(&mut trust.unfit), ..Trust::default() };
-    match reasons.len() == codecs.len() {
+    match [Codec::Deflate, Codec::Zstd].iter().all(|codec| trust.unfit.contains(codec)) {
         true => Err(Refusal::SelfCheck(reasons.swap_remove(0))),
         false => Ok(()),
     }
