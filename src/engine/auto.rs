@@ -190,7 +190,8 @@ impl AutoEngine {
         if let Some(reason) = judged {
             return reason;
         }
-        if self.pixels.load(Ordering::Relaxed) < WORTH_IT {
+        let pixels = self.pixels.load(Ordering::Relaxed);
+        if (1..WORTH_IT).contains(&pixels) {
             return format!("AUTO: less than {} MB of pixels", WORTH_IT >> 20);
         }
         match self.start.answer.get() {

@@ -5,22 +5,22 @@
 //! each tile, then the pixels. What the device may not be given (see [`super::frames`]) or got wrong
 //! is decoded on the CPU, out of the same staging memory.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use super::arena::Sizes;
 use super::driver::Answer;
-use super::frames::{self, Frame};
+use super::frames;
 use super::kernels::{DecodeTile, Report, Shape, Undo};
 use super::nvcomp::Tables;
 use super::nvtx::Range;
 use super::probe::Gpu;
 use super::run::{Lane, Submission};
+use super::staging::{Item, inspect, place, read};
 use super::tables::{Arrays, Chunk, report};
-use super::verify::Kind;
-use super::verify::Verdict;
+use super::verify::{Kind, Verdict};
 use super::{SUCCESS, Works};
 use crate::engine::cpu;
-use crate::engine::{Batch, Codec, Part, PixelSink, Pixels, TileError, TileJob, TileSpec};
+use crate::engine::{Batch, Codec, PixelSink, Pixels, TileError, TileJob, TileSpec};
 use crate::error::Result;
 use crate::process::pool;
 
@@ -30,13 +30,13 @@ pub(super) const SENTINEL: i32 = -77;
 const SLACK: usize = 64;
 /// Crops begin at multiples of this.
 const CROP_ALIGN: usize = 16;
-/// Tiles that are read and delivered as one task hold about this much.
+/// Tiles that are delivered as one task hold about this much.
 const TASK_BYTES: usize = 128 << 10;
 
 /// How tiles of one kind go through the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    spec: Arc<TileSpec>,
+    pub(super) spec: Arc<TileSpec>,
     /// Tiles in a batch, at most.
     pub(super) tiles: usize,
     /// Bytes of compressed tiles in a batch, at most.
@@ -111,13 +111,8 @@ impl Plan {
         Ok(Plan { spec, tiles, slots, align, lead, raw, temporary, sizes })
     }
 
-    /// The kind of tile.
-    pub(super) fn spec(&self) -> &Arc<TileSpec> {
-        &self.spec
-    }
-
     /// Bytes of a slot that a tile takes up, from `at` on, and where its first byte is.
-    fn slot(&self, at: usize, job: &TileJob) -> (usize, usize) {
+    pub(super) fn slot(&self, at: usize, job: &TileJob) -> (usize, usize) {
         let growth = if self.spec.codec == Codec::Zstd { frames::ZSTD_GROWTH } else { 0 };
         let stream = (at + self.lead).next_multiple_of(self.align);
         let first = stream - self.lead + growth;
@@ -139,23 +134,6 @@ impl Plan {
 /// Bytes of the reports in front of the pixels.
 fn head(tiles: usize) -> usize {
     (tiles * size_of::<Report>()).next_multiple_of(256)
-}
-
-/// One tile of a batch.
-struct Item {
-    job: TileJob,
-    part: Part,
-    /// Where its bytes are in the lane's input.
-    bytes: std::ops::Range<usize>,
-    /// Where its stream begins there; its length.
-    stream: std::ops::Range<usize>,
-    adler: u32,
-    /// The header that a patch took the place of.
-    header: Option<[u8; frames::ZSTD_PLAIN]>,
-    /// Its number on the device; `None` if it is left to the CPU.
-    device: Option<usize>,
-    /// Where its pixels are in the lane's output.
-    crop: usize,
 }
 
 /// A batch on its way.
@@ -475,110 +453,4 @@ impl PixelSink for Compare<'_> {
             }
         }
     }
-}
-
-/// Gives each tile its slot.
-fn place(plan: &Plan, jobs: &[TileJob]) -> Vec<Item> {
-    let mut at = 0;
-    let item = |job: &TileJob| {
-        let (first, end) = plan.slot(at, job);
-        at = end;
-        Item {
-            job: *job,
-            part: job.part.unwrap_or(Part::rows(&plan.spec, job.rows)),
-            bytes: first..end,
-            stream: first..end,
-            adler: 0,
-            header: None,
-            device: None,
-            crop: 0,
-        }
-    };
-    jobs.iter().map(item).collect()
-}
-
-/// Reads all tiles to their slots: asked for all at once, then read by several threads where the
-/// source allows it.
-fn read(batch: &Batch, items: &mut [Item], mut input: &mut [u8]) -> Result<()> {
-    let mut ranges = Vec::with_capacity(items.len());
-    let mut at = 0;
-    for item in items.iter() {
-        let (gap, rest) = input.split_at_mut(item.bytes.start - at);
-        gap.fill(0);
-        let (slot, rest) = rest.split_at_mut(item.bytes.len());
-        ranges.push((item.job.offset, slot));
-        input = rest;
-        at = item.bytes.end;
-    }
-    if !batch.source.concurrent() {
-        return batch.source.read_ranges(&mut ranges);
-    }
-    let announced: Vec<_> = ranges.iter().map(|(at, slot)| (*at, slot.len() as u64)).collect();
-    batch.source.advise(&announced);
-    let mean = announced.iter().map(|(_, len)| *len as usize).sum::<usize>() / ranges.len().max(1);
-    let group = (TASK_BYTES / mean.max(1)).clamp(1, 256);
-    let groups: Vec<_> = ranges.chunks_mut(group).map(Mutex::new).collect();
-    let failure = Mutex::new(None);
-    pool::run(batch.threads, groups.len(), &|task| {
-        let mut group = groups[task].lock().unwrap_or_else(PoisonError::into_inner);
-        for (offset, slot) in group.iter_mut() {
-            if let Err(error) = batch.source.read_at(*offset, slot) {
-                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                return;
-            }
-        }
-    });
-    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
-}
-
-/// Decides whether the device may have a tile, and what of it.
-fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
-    let spec = &plan.spec;
-    let (bytes, stored) = (item.bytes.clone(), spec.stored_row_bytes() * spec.height);
-    let needed = spec.stored_row_bytes() * item.job.rows;
-    if cpu::plausible(spec.codec, &item.job, needed).is_err() {
-        return;
-    }
-    let part_fits = item.part.x + item.part.width <= spec.width
-        && item.part.y + item.part.height <= item.job.rows
-        && item.part.width * item.part.height > 0;
-    if !part_fits {
-        return;
-    }
-    let fits = match spec.codec {
-        Codec::None => bytes.len() >= needed,
-        Codec::Deflate => frames::zlib_adler(&input[bytes.clone()]).is_some_and(|adler| {
-            item.adler = adler;
-            item.stream = bytes.start + frames::ZLIB_HEADER..bytes.end - frames::ZLIB_TRAILER;
-            true
-        }),
-        Codec::Zstd => {
-            // What a frame without content size holds: padding is stored, or it is not.
-            let size = if item.job.padded { stored } else { needed };
-            match frames::zstd_frame(&input[bytes.clone()], size) {
-                Some(Frame::Whole) => {
-                    settle(item, input);
-                    true
-                }
-                Some(Frame::Patched(header)) => {
-                    item.stream = bytes.start - frames::ZSTD_GROWTH..bytes.end;
-                    item.header = input[bytes.clone()].first_chunk().copied();
-                    let start = item.stream.start;
-                    input[start..start + header.len()].copy_from_slice(&header);
-                    true
-                }
-                None => false,
-            }
-        }
-        Codec::Lzw | Codec::PackBits => false,
-    };
-    item.device = fits.then_some(0);
-}
-
-/// A frame that needs no patch moves to where nvCOMP wants it.
-fn settle(item: &mut Item, input: &mut [u8]) {
-    let start = item.bytes.start - frames::ZSTD_GROWTH;
-    input.copy_within(item.bytes.clone(), start);
-    item.bytes = start..item.bytes.end - frames::ZSTD_GROWTH;
-    item.stream = item.bytes.clone();
 }

@@ -9,207 +9,29 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
-use super::arena::{LANES, Sizes};
+use super::arena::LANES;
 use super::driver::Answer;
-use super::frames::{ZLIB_HEADER, ZLIB_TRAILER};
+use super::encode_plan::{Plan, head};
 use super::kernels::{EncodeTile, Measure, Report, Shape};
 use super::nvcomp::Tables;
 use super::nvtx;
 use super::probe::Gpu;
-use super::run::{Lane, Run, Submission};
+use super::run::{Lane, Submission};
 use super::tables::{Arrays, Chunk, report};
-use super::verify::{Kind, Verdict};
+use super::verify::Verdict;
 use super::{SUCCESS, Works, decode};
 use crate::engine::cpu::{self, CpuEngine};
 use crate::engine::{
-    Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, TileJob, TileSpec,
+    Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, Sample, TileJob,
 };
 use crate::error::{Error, Result};
 use crate::process::pool;
 
 /// Deflate, 32 KiB window, default effort: what zlib itself writes.
 const ZLIB: [u8; 2] = [0x78, 0x9C];
-/// Larger tiles are taken only after a round trip of that size: nvCOMP's header contradicts itself.
-const DEFLATE_SURE: usize = 64 << 10;
-const ZSTD_SURE: usize = 16 << 20;
-/// A batch of the writer's is a quarter of BATCH_MB; three of the device's make one.
-const BATCH_SHARE: usize = 12;
 /// Tiles that are fetched as one task hold about this much.
 const TASK_BYTES: usize = 128 << 10;
-
-/// nvCOMP's algorithm for a level that was asked for, or was not (0).
-pub(super) fn effort(codec: Codec, level: i32) -> i32 {
-    match (codec, level) {
-        (Codec::Deflate, 1) => 1,
-        (Codec::Deflate, 6..=8) => 4,
-        (Codec::Deflate, 9..) => 5,
-        (Codec::Deflate, _) => 2,
-        _ => 0,
-    }
-}
-
-/// How tiles of one kind go through the device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Plan {
-    spec: Arc<TileSpec>,
-    effort: i32,
-    /// Tiles in a batch, at most.
-    tiles: usize,
-    /// Bytes of a tile's pixels in the input, of its rows, and of what it may become.
-    pixels: usize,
-    raw: usize,
-    most: usize,
-    temporary: usize,
-    sizes: Sizes,
-}
-
-impl Plan {
-    fn new(
-        gpu: &Gpu,
-        spec: &Arc<TileSpec>,
-        effort: i32,
-        wanted: usize,
-        budget: usize,
-    ) -> Answer<Option<Plan>> {
-        let mut tiles = wanted;
-        while tiles > 0 {
-            let plan = Plan::of(gpu, spec, effort, tiles)?;
-            let need = plan.sizes.device();
-            if need <= budget {
-                return Ok(Some(plan));
-            }
-            let fewer = (tiles as u128 * budget as u128 / need as u128) as usize;
-            tiles = fewer.min(tiles - 1);
-        }
-        Ok(None)
-    }
-
-    fn of(gpu: &Gpu, spec: &Arc<TileSpec>, effort: i32, tiles: usize) -> Answer<Plan> {
-        let stored = spec.stored_row_bytes() * spec.height;
-        let pixels = spec.tile_bytes().next_multiple_of(16);
-        let packs = spec.codec != Codec::None;
-        let (raw, most, temporary) = match packs {
-            false => (0, 0, 0),
-            true => {
-                let needs = gpu.nvcomp.alignments(spec.codec, Some(effort))?;
-                let align = needs.input.max(needs.output).max(256);
-                let most = gpu.nvcomp.max_output(spec.codec, effort, stored)?;
-                let temporary = gpu.nvcomp.compress_temp(spec.codec, effort, tiles, stored)?;
-                (stored.next_multiple_of(align), most.next_multiple_of(align), temporary)
-            }
-        };
-        let around = ZLIB_HEADER + ZLIB_TRAILER;
-        let output = match packs {
-            false => tiles * stored,
-            true => head(tiles) + tiles * (most + around),
-        };
-        let sizes = Sizes {
-            input: tiles * pixels + 256 + tiles * Arrays::TILE_BYTES + 64,
-            output,
-            // The second download is asked for by the host, so no event can guard the region.
-            output_regions: LANES,
-            work: tiles * (raw + most) + temporary + 256,
-        };
-        let spec = Arc::clone(spec);
-        Ok(Plan { spec, effort, tiles, pixels, raw, most, temporary, sizes })
-    }
-
-    /// Bytes of framing around nvCOMP's.
-    fn around(&self) -> usize {
-        match self.spec.codec {
-            Codec::Deflate => ZLIB_HEADER + ZLIB_TRAILER,
-            _ => 0,
-        }
-    }
-
-    /// What a comparison vouches for. Beyond what nvCOMP is sure of, for this size alone.
-    fn kind(&self) -> Kind {
-        let stored = self.stored(self.spec.height);
-        Kind::encode(&self.spec, self.effort, Some(stored).filter(|_| self.is_unsure()))
-    }
-
-    fn is_unsure(&self) -> bool {
-        let sure = match self.spec.codec {
-            Codec::Deflate => DEFLATE_SURE,
-            Codec::Zstd => ZSTD_SURE,
-            _ => usize::MAX,
-        };
-        self.stored(self.spec.height) > sure
-    }
-
-    fn stored(&self, rows: usize) -> usize {
-        self.spec.stored_row_bytes() * rows
-    }
-}
-
-fn head(tiles: usize) -> usize {
-    (tiles * size_of::<Report>()).next_multiple_of(256)
-}
-
-impl Works {
-    fn encode_plan(&self, batch: &PixelBatch) -> Option<Arc<Plan>> {
-        let spec = &batch.spec;
-        let level = if self.settings.level_given { batch.level } else { 0 };
-        let effort = effort(spec.codec, level);
-        if !self.takes(spec) {
-            return None;
-        }
-        let mut plans = super::lock(&self.encoding);
-        let key = ((**spec).clone(), effort);
-        let known = plans.get(&key).cloned();
-        let plan = known.unwrap_or_else(|| {
-            let planned = self.gpu.device.enter().and_then(|current| {
-                let budget = self.budget(&current)?;
-                Plan::new(&self.gpu, spec, effort, self.wanted(spec, BATCH_SHARE, 1), budget)
-            });
-            let plan = self.or_too_big(planned).map(Arc::new);
-            plans.insert(key, plan.clone());
-            plan
-        });
-        plan.filter(|plan| !self.gpu.trust().refuted.contains(&plan.kind()))
-    }
-
-    /// Remembers what became of a plan.
-    fn plan_again(&self, plan: &Plan, instead: Option<Arc<Plan>>) {
-        let key = ((*plan.spec).clone(), plan.effort);
-        super::lock(&self.encoding).insert(key, instead);
-    }
-
-    fn encode_run(&self, plan: &mut Arc<Plan>) -> Option<Arc<Run>> {
-        let current = self.gpu.device.enter().ok()?;
-        let deadline = Instant::now() + self.patience();
-        loop {
-            match Run::begin(&self.gpu, &current, plan.sizes) {
-                Ok(Some(run)) => {
-                    self.note_memory(&run);
-                    return Some(Arc::new(run));
-                }
-                Ok(None) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        self.tally.busy.add(1);
-                        return None;
-                    }
-                    self.gpu.arena.wait(left);
-                }
-                Err(fault) if fault.is_out_of_memory() && plan.tiles > 1 => {
-                    let (spec, effort) = (&plan.spec, plan.effort);
-                    let half = Plan::new(&self.gpu, spec, effort, plan.tiles / 2, usize::MAX);
-                    let half = self.or_too_big(half).map(Arc::new);
-                    self.plan_again(plan, half.clone());
-                    *plan = half?;
-                }
-                Err(fault) => {
-                    self.note_fault(fault);
-                    self.plan_again(plan, None);
-                    return None;
-                }
-            }
-        }
-    }
-}
 
 /// Encodes a batch of the caller's in batches of the device's, three of them on their way.
 pub(super) fn encode(
@@ -614,9 +436,9 @@ impl PixelSink for Compare<'_> {
     fn put(&self, id: u64, pixels: Pixels<'_>) {
         let given = &self.input[id as usize * self.plan.pixels..][..pixels.data.len()];
         let same = match self.plan.spec.sample {
-            crate::engine::Sample::Whole { .. } => given == pixels.data,
+            Sample::Whole { .. } => given == pixels.data,
             // Whatever is not 0 was stored as a set bit.
-            crate::engine::Sample::Bit { .. } => {
+            Sample::Bit { .. } => {
                 given.iter().zip(pixels.data).all(|(a, b)| (*a != 0) == (*b != 0))
             }
         };

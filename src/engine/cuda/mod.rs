@@ -13,6 +13,7 @@ mod arena;
 mod decode;
 mod driver;
 mod encode;
+mod encode_plan;
 mod facts;
 mod frames;
 mod kernels;
@@ -22,6 +23,7 @@ mod nvcomp;
 mod nvtx;
 mod probe;
 mod run;
+mod staging;
 mod tables;
 mod tally;
 mod verify;
@@ -102,7 +104,7 @@ struct Works {
     tally: Tally,
     notices: Mutex<Vec<String>>,
     plans: Known<TileSpec, Plan>,
-    encoding: Known<(TileSpec, i32), encode::Plan>,
+    encoding: Known<(TileSpec, i32), encode_plan::Plan>,
     /// The run of decoded batches that is under way.
     run: Mutex<Weak<Run>>,
 }
@@ -279,14 +281,14 @@ impl Works {
                 }
                 Ok(None) => return None,
                 Err(fault) if fault.is_out_of_memory() && plan.tiles > 1 => {
-                    let half = Plan::new(&self.gpu, plan.spec(), plan.tiles / 2, usize::MAX);
+                    let half = Plan::new(&self.gpu, &plan.spec, plan.tiles / 2, usize::MAX);
                     let half = self.or_too_big(half).map(Arc::new);
-                    lock(&self.plans).insert((**plan.spec()).clone(), half.clone());
+                    lock(&self.plans).insert((*plan.spec).clone(), half.clone());
                     *plan = half?;
                 }
                 Err(fault) => {
                     self.note_fault(fault);
-                    lock(&self.plans).insert((**plan.spec()).clone(), None);
+                    lock(&self.plans).insert((*plan.spec).clone(), None);
                     return None;
                 }
             }

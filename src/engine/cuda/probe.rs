@@ -199,8 +199,6 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
         return Err(refusal);
     }
     let cuda = driver_version()?;
-    // Before the devices: without it they are of no use, and starting CUDA takes a second.
-    let nvcomp = find_nvcomp(wanted.nvcomp.as_deref(), (cuda / 1000) as u32)?;
     STARTED_BY.store(std::process::id(), Ordering::SeqCst);
     let count = match driver::start() {
         Ok(count) => count,
@@ -210,6 +208,8 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
     if count < 1 {
         return Err(Refusal::NoDevice);
     }
+    // Before a context is made, which takes most of the time.
+    let nvcomp = find_nvcomp(wanted.nvcomp.as_deref(), (cuda / 1000) as u32)?;
     let device = match wanted.device {
         Some(number) if number as i64 >= i64::from(count) => {
             return Err(Refusal::NoSuchDevice(number, count));

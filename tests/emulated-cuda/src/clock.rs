@@ -34,9 +34,9 @@ pub(crate) fn duration(kind: Kind, bytes: u64) -> u64 {
     startup + bytes * 1000 / rate
 }
 
-/// What a kernel takes: its instructions at a rate of 2 a nanosecond and multiprocessor.
+/// What a kernel takes: its thread instructions, two of a warp a nanosecond and multiprocessor.
 pub(crate) fn kernel(instructions: u64, multiprocessors: u32) -> u64 {
-    duration(Kind::Kernel, 0) + instructions / (2 * u64::from(multiprocessors.max(1)))
+    duration(Kind::Kernel, 0) + instructions / (64 * u64::from(multiprocessors.max(1)))
 }
 
 /// The times of a ledger's operations, as far as they are computed.

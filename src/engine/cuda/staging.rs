@@ -1,0 +1,141 @@
+//! Compressed tiles on their way into staging memory: where each goes, how they are read, and which
+//! of them the device may be given (see [`super::frames`]). Absent: the device.
+#![forbid(unsafe_code)]
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use super::decode::Plan;
+use super::frames::{self, Frame};
+use crate::engine::{Batch, Codec, Part, TileJob, cpu};
+use crate::error::Result;
+use crate::process::pool;
+
+/// Tiles that are read as one task hold about this much.
+const TASK_BYTES: usize = 128 << 10;
+
+/// One tile of a batch.
+pub(super) struct Item {
+    /// As it was asked for.
+    pub(super) job: TileJob,
+    /// What of it is wanted.
+    pub(super) part: Part,
+    /// Where its bytes are in the lane's input.
+    pub(super) bytes: Range<usize>,
+    /// Where its stream begins there; its length.
+    pub(super) stream: Range<usize>,
+    /// What its bytes should sum up to.
+    pub(super) adler: u32,
+    /// The header that a patch took the place of.
+    pub(super) header: Option<[u8; frames::ZSTD_PLAIN]>,
+    /// Its number on the device; `None` if it is left to the CPU.
+    pub(super) device: Option<usize>,
+    /// Where its pixels are in the lane's output.
+    pub(super) crop: usize,
+}
+
+/// Gives each tile its slot.
+pub(super) fn place(plan: &Plan, jobs: &[TileJob]) -> Vec<Item> {
+    let mut at = 0;
+    let item = |job: &TileJob| {
+        let (first, end) = plan.slot(at, job);
+        at = end;
+        Item {
+            job: *job,
+            part: job.part.unwrap_or(Part::rows(&plan.spec, job.rows)),
+            bytes: first..end,
+            stream: first..end,
+            adler: 0,
+            header: None,
+            device: None,
+            crop: 0,
+        }
+    };
+    jobs.iter().map(item).collect()
+}
+
+/// Reads all tiles to their slots: asked for all at once, then read by several threads where the
+/// source allows it.
+pub(super) fn read(batch: &Batch, items: &mut [Item], mut input: &mut [u8]) -> Result<()> {
+    let mut ranges = Vec::with_capacity(items.len());
+    let mut at = 0;
+    for item in items.iter() {
+        let (gap, rest) = input.split_at_mut(item.bytes.start - at);
+        gap.fill(0);
+        let (slot, rest) = rest.split_at_mut(item.bytes.len());
+        ranges.push((item.job.offset, slot));
+        input = rest;
+        at = item.bytes.end;
+    }
+    if !batch.source.concurrent() {
+        return batch.source.read_ranges(&mut ranges);
+    }
+    let announced: Vec<_> = ranges.iter().map(|(at, slot)| (*at, slot.len() as u64)).collect();
+    batch.source.advise(&announced);
+    let mean = announced.iter().map(|(_, len)| *len as usize).sum::<usize>() / ranges.len().max(1);
+    let group = (TASK_BYTES / mean.max(1)).clamp(1, 256);
+    let groups: Vec<_> = ranges.chunks_mut(group).map(Mutex::new).collect();
+    let failure = Mutex::new(None);
+    pool::run(batch.threads, groups.len(), &|task| {
+        let mut group = groups[task].lock().unwrap_or_else(PoisonError::into_inner);
+        for (offset, slot) in group.iter_mut() {
+            if let Err(error) = batch.source.read_at(*offset, slot) {
+                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                return;
+            }
+        }
+    });
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+/// Decides whether the device may have a tile, and what of it.
+pub(super) fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
+    let spec = &plan.spec;
+    let (bytes, stored) = (item.bytes.clone(), spec.stored_row_bytes() * spec.height);
+    let needed = spec.stored_row_bytes() * item.job.rows;
+    if cpu::plausible(spec.codec, &item.job, needed).is_err() {
+        return;
+    }
+    let part_fits = item.part.x + item.part.width <= spec.width
+        && item.part.y + item.part.height <= item.job.rows
+        && item.part.width * item.part.height > 0;
+    if !part_fits {
+        return;
+    }
+    let fits = match spec.codec {
+        Codec::None => bytes.len() >= needed,
+        Codec::Deflate => frames::zlib_adler(&input[bytes.clone()]).is_some_and(|adler| {
+            item.adler = adler;
+            item.stream = bytes.start + frames::ZLIB_HEADER..bytes.end - frames::ZLIB_TRAILER;
+            true
+        }),
+        Codec::Zstd => {
+            // What a frame without content size holds: padding is stored, or it is not.
+            let size = if item.job.padded { stored } else { needed };
+            match frames::zstd_frame(&input[bytes.clone()], size) {
+                Some(Frame::Whole) => {
+                    settle(item, input);
+                    true
+                }
+                Some(Frame::Patched(header)) => {
+                    item.stream = bytes.start - frames::ZSTD_GROWTH..bytes.end;
+                    item.header = input[bytes.clone()].first_chunk().copied();
+                    let start = item.stream.start;
+                    input[start..start + header.len()].copy_from_slice(&header);
+                    true
+                }
+                None => false,
+            }
+        }
+        Codec::Lzw | Codec::PackBits => false,
+    };
+    item.device = fits.then_some(0);
+}
+
+/// A frame that needs no patch moves to where nvCOMP wants it.
+fn settle(item: &mut Item, input: &mut [u8]) {
+    let start = item.bytes.start - frames::ZSTD_GROWTH;
+    input.copy_within(item.bytes.clone(), start);
+    item.bytes = start..item.bytes.end - frames::ZSTD_GROWTH;
+    item.stream = item.bytes.clone();
+}
