@@ -19,7 +19,7 @@ SHELL := bash
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test plugin build run test lint fmt test-rust test-headers \
-	test-python emulator kernels check-kernels bench clean
+	test-python test-installed emulator kernels check-kernels header bench clean
 
 help: ## list the targets
 	@echo 'make run                        build, convert a sample raster, compare with GTiff'
@@ -31,7 +31,7 @@ help: ## list the targets
 setup: ## install what the build needs and is missing (apt-get), check rustc
 	@tools/setup.sh
 
-setup-test: ## the same for the tests: libtiff-tools, rustfmt, clippy, .venv
+setup-test: ## the same for the tests: libtiff-tools, clang, cmake, valgrind, rustfmt, clippy, .venv
 	@tools/setup-test.sh $(VENV)
 
 # cargo decides what is stale. The copy is renamed into place: a process that has the old
@@ -49,7 +49,7 @@ plugin: build ## build the plugin and print the line that lets GDAL find it
 run: build ## convert a raster through GPUGTiff (IN=a.tif OUT=b.tif) and compare
 	@GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(PYTHON) tools/run.py "$${IN-}" "$${OUT-}"
 
-test: lint test-rust test-headers check-kernels test-python ## set up and run every test
+test: lint test-rust test-headers check-kernels test-python test-installed ## set up and run every test
 
 lint: setup-test ## rustfmt, clippy and rustdoc, warnings denied
 	cargo fmt --check
@@ -79,6 +79,9 @@ check-kernels: setup-test ## the PTX is the kernels', ptxas takes it, our FFI is
 	$(PYTHON) tools/kernels.py --check --assemble
 	PYTHON=$(VENV)/bin/python tests/emulated-cuda/check-headers.sh
 
+header: setup ## make include/gpugtiff.h from src/api
+	GPUGTIFF_HEADER=write cargo test --release --test header
+
 test-headers: setup ## compile the shim against the headers of GDAL 3.6, 3.10 and 3.13
 	tests/headers.sh
 
@@ -93,6 +96,10 @@ test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_A
 		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
 		tests/python/test_random.py tests/python/test_walks.py tests/python/test_masks.py \
 		$(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: none was picked
+
+# After the build, in whose target directory CMake finds everything done.
+test-installed: build emulator setup-test ## install by CMake into a temporary prefix, build and run the examples
+	tests/installed.sh
 
 bench: build ## measure against GTiff, write docs/benchmarks (ARGS='--quick')
 	@if [ -e examples/limit.rs ]; then cargo build --release --example limit; fi

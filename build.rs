@@ -1,4 +1,4 @@
-//! Compiles the C++ shim against the GDAL that gdal-sys links.
+//! Compiles the C++ shim against the GDAL that gdal-sys links, and names the shared library.
 
 use std::process::Command;
 
@@ -26,9 +26,15 @@ fn main() {
         "hollow",
         "output",
         "output_band",
+        "api",
     ];
     build.files(rooms.map(|room| format!("src/shim/{room}.cpp")));
     build.compile("gpugtiff_shim");
+
+    // What programs that link us ask for. It grows with the major version: within one, programs
+    // built with an older header run against every later library.
+    let major = std::env::var("CARGO_PKG_VERSION_MAJOR").expect("cargo sets it");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libgpugtiff.so.{major}");
 }
 
 fn gdal_cflags() -> String {

@@ -20,7 +20,7 @@ SIDES = {"ours": (DRIVER, "-"), "gtiff_1": ("GTiff", "-"), "gtiff_all": ("GTiff"
 # The same block cache on every machine; GDAL's default is a share of the memory.
 CACHE_MB = 512
 # However short a measurement is.
-MOST_ROUNDS = 20
+MOST_ROUNDS = 30
 # Seconds after which those that decide nothing have no more turns.
 SLOW = 5
 

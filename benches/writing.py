@@ -97,19 +97,21 @@ def case(data, raster, codec, mode, pace, pixels):
 
 
 def peak(data, pixels):
-    """Peak of the process for a raster of 250 MB and one of 8 GB, at GDAL_CACHEMAX=64."""
+    """Peak of the process for a raster of 250 MB and one of 8 GB, at GDAL_CACHEMAX=64. The last one
+    is as large and wider: batches are whole tile rows, and those of another width fill their share
+    of BATCH_MB better or worse."""
     raster = "terrain-int16"
     options = [*creation_options(raster, "ZSTD"), "ZSTD_LEVEL=1"]
     rows = []
-    for across, down in ((6, 6), (6, 22)) if data.quick else ((1, 1), (4, 8)):
+    for across, down in ((6, 6), (6, 22), (11, 12)) if data.quick else ((1, 1), (1, 32), (4, 8)):
         source = data.mosaic(raster, across, down)
         found = write(data, "ours", "file", source, *options, GDAL_CACHEMAX="64")
         pixels.check(source, {"ours": found})
-        rows.append({"raster": f"{raster} × {across * down}", "mb": found["bytes"] / 1e6,
+        rows.append({"raster": f"{raster} × {across} × {down}", "mb": found["bytes"] / 1e6,
                      "file_mb": found["file_bytes"] / 1e6, "seconds": found["seconds"],
                      "mib": found["peak_kb"] / 1024, "counters": found["counters"]})  # fmt: skip
-    ratio = rows[1]["mib"] / rows[0]["mib"]
-    return {"rows": rows, "ratio": ratio, "reached": ratio <= PEAK_GOAL}
+    ratios = [row["mib"] / rows[0]["mib"] for row in rows]
+    return {"rows": rows, "ratios": ratios, "reached": ratios[1] <= PEAK_GOAL}
 
 
 def measured(data, wanted, pace):
@@ -147,9 +149,11 @@ def markdown(result):
         body = [[row["raster"], f"{row['mb']:.0f}", f"{row['file_mb']:.0f}",
                  f"{row['seconds']:.1f}", f"{row['mib']:.0f}", "", "", ""]
                 for row in found["rows"]]  # fmt: skip
-        body[-1][-3:] = [report.number(found["ratio"]), f"at most {PEAK_GOAL:.2f}",
-                         report.tick(found["reached"])]  # fmt: skip
-        lines += report.table(["raster", "MB", "file MB", "s", "peak MiB", "÷ the smaller's",
+        for line, ratio in zip(body, found["ratios"]):
+            line[-3] = report.number(ratio)
+        body[1][-2:] = [f"at most {PEAK_GOAL:.2f}", report.tick(found["reached"])]
+        body[2][-2] = "none: wider, so that batches fill their share of BATCH_MB"
+        lines += report.table(["raster", "MB", "file MB", "s", "peak MiB", "÷ the smallest's",
                                "goal", "reached"], body)  # fmt: skip
     return "\n".join(lines)
 

@@ -8,6 +8,7 @@
 set -euo pipefail
 shopt -s nullglob
 cd "$(dirname "$0")/.."
+. tests/fetch.sh
 
 cache=$PWD/target/headers
 sources=("$@")
@@ -25,43 +26,6 @@ skip() { # suite reason…
     printf '\n*** SKIPPED: the shim was NOT compiled against the GDAL headers of %s:\n*** %s\n\n' \
         "$1" "${*:2}" >&2
 }
-
-# The URI that this machine's own sources give for its own release, whatever mirror it is.
-mirror() {
-    local codename
-    # shellcheck source=/dev/null
-    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-    # shellcheck disable=SC2016  # $(…) is apt's own syntax here
-    apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
-        awk -v release="$codename" '$1 == release && $2 == "main" { uri = $3 } END { print uri }'
-}
-
-# Leaves the package's files in $cache/<suite>; the log of a failure in $cache/<suite>.log.
-fetch() (
-    suite=$1 uri=$2
-    work=$cache/.$suite
-    rm -rf "$work"
-    mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial" "$work/out"
-    # trixie and sid are signed with bookworm's key too, so the signature is checked.
-    echo "deb $uri $suite main" >"$work/sources.list"
-    options=(
-        -o Dir::State="$work/state" -o Dir::State::status=/dev/null
-        -o Dir::Cache="$work/cache"
-        -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null
-        -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null
-        -o Acquire::Languages=none
-        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
-        -o Acquire::Check-Valid-Until=false # sid on a mirror may lag; it is still signed
-        -o Acquire::http::Timeout=30 -o Acquire::Retries=2
-        -o APT::Sandbox::User="$(id -un)" # _apt may not be allowed into the checkout
-    )
-    cd "$work/out"
-    apt-get "${options[@]}" -qq update &&
-        apt-get "${options[@]}" -qq download libgdal-dev &&
-        dpkg-deb -x libgdal-dev_*.deb "$work/root" &&
-        mv "$work/root" "$cache/$suite" &&
-        rm -rf "$work"
-)
 
 compile() { # name include-dir…
     local name=$1 includes=("${@:2}") version source
@@ -84,12 +48,13 @@ for suite in trixie sid; do
             skip "$suite" "no apt-get and dpkg-deb on this machine"
             continue
         fi
-        uri=$(mirror)
-        if [ -z "$uri" ]; then
+        read -r uri _ < <(mirror) || true
+        if [ -z "${uri:-}" ]; then
             skip "$suite" "apt's sources name no Debian mirror"
             continue
         fi
-        if ! fetch "$suite" "$uri" >"$cache/$suite.log" 2>&1; then
+        if ! fetch_deb "$cache/$suite" "$uri" "$suite" main libgdal-dev \
+            >"$cache/$suite.log" 2>&1; then
             skip "$suite" "libgdal-dev can't be fetched: $(tail -n 3 "$cache/$suite.log")"
             continue
         fi

@@ -7,6 +7,7 @@
 #   tests/real-driver.sh      after `make plugin emulator`
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tests/fetch.sh
 
 cache=$PWD/target/nvidia
 emulated=$PWD/target/emulated-cuda
@@ -28,50 +29,6 @@ skip() { # what reason
 
 [ -e target/gdalplugins/gdal_GPUGTiff.so ] || fail "no plugin: run make plugin"
 [ -e "$emulated/libcuda.so.1" ] || fail "no emulated driver: run make emulator"
-
-# The URI and the name of this machine's own release, whatever mirror it is.
-mirror() {
-    local codename
-    # shellcheck source=/dev/null
-    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-    # shellcheck disable=SC2016  # $(…) is apt's own syntax here
-    apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
-        awk -v release="$codename" '$1 == release && $2 == "main" { uri = $3 } END { if (uri) print uri, release }'
-}
-
-# Leaves libcuda1's files in $cache/libcuda1.
-fetch_driver() (
-    place=$cache/.libcuda1
-    rm -rf "$place"
-    mkdir -p "$place/state/lists/partial" "$place/cache/archives/partial" "$place/out"
-    echo "deb $1 $2 non-free" >"$place/sources.list"
-    options=(
-        -o Dir::State="$place/state" -o Dir::State::status=/dev/null
-        -o Dir::Cache="$place/cache"
-        -o Dir::Etc::sourcelist="$place/sources.list" -o Dir::Etc::sourceparts=/dev/null
-        -o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null
-        -o Acquire::Languages=none
-        -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
-        -o Acquire::http::Timeout=30 -o Acquire::Retries=2
-        -o APT::Sandbox::User="$(id -un)" # _apt may not be allowed into the checkout
-    )
-    cd "$place/out"
-    apt-get "${options[@]}" -qq update &&
-        apt-get "${options[@]}" -qq download libcuda1 &&
-        dpkg-deb -x libcuda1_*.deb "$place/root" &&
-        mv "$place/root" "$cache/libcuda1" &&
-        rm -rf "$place"
-)
-
-# The same wheels in the same place as tests/emulated-cuda/check-headers.sh.
-fetch_wheel() { # package version
-    local place=$cache/$1-$2
-    [ -e "$place/.done" ] && return
-    mkdir -p "$place"
-    "$python" -m pip download --quiet --no-deps --only-binary :all: --dest "$place" "$1==$2" \
-        >"$place/log" 2>&1 || return
-    "$python" -m zipfile -e "$place"/*.whl "$place" && rm "$place"/*.whl && touch "$place/.done"
-}
 
 # For root libcuda makes /dev/nvidiactl where it is missing; it may not.
 careful=()
@@ -100,7 +57,7 @@ gdal_create -q -of GTiff -outsize 16384 17408 -ot Byte -burn 7 -co COMPRESS=ZSTD
 nvcomps=()
 for pair in 5:5.3.0.16 6:6.0.0.12; do
     major=${pair%%:*} version=${pair#*:}
-    if ! fetch_wheel nvidia-libnvcomp-cu12 "$version"; then
+    if ! fetch_wheel "$cache" nvidia-libnvcomp-cu12 "$version"; then
         skip "the real nvCOMP $version" "nvidia-libnvcomp-cu12 can't be fetched"
         continue
     fi
@@ -124,7 +81,8 @@ if [ ! -d "$cache/libcuda1" ]; then
         skip "Debian's libcuda" "apt's sources name no mirror"
         exit 0
     fi
-    if ! fetch_driver "$uri" "$release" >"$cache/libcuda1.log" 2>&1; then
+    if ! fetch_deb "$cache/libcuda1" "$uri" "$release" non-free libcuda1 \
+        >"$cache/libcuda1.log" 2>&1; then
         skip "Debian's libcuda" "libcuda1 can't be fetched: $(tail -n 3 "$cache/libcuda1.log")"
         exit 0
     fi
@@ -136,7 +94,7 @@ if [ -e /proc/driver/nvidia ]; then
     skip "Debian's libcuda" "this machine has an NVIDIA driver of its own"
     exit 0
 fi
-# nvCOMP is asked for first; where the wheels can't be had the emulated one is good enough.
+# Where the wheels can't be had the emulated nvCOMP is good enough.
 for nvcomp in "${nvcomps[@]:-$emulated/libnvcomp.so.6}"; do
     refused "$(basename "$(readlink -f "$library")"), $(basename "$nvcomp")" "there is no NVIDIA GPU" \
         LD_LIBRARY_PATH="$driver" GPUGTIFF_NVCOMP="$nvcomp"

@@ -28,9 +28,15 @@ missing() {
     [ "$purpose" != test ] || have tiffinfo || echo libtiff-tools
 }
 
-# What makes it faster and can be done without: ISA-L inflates imagery faster than libdeflate.
+# What can be done without, and what it means to do without it. ISA-L inflates imagery faster
+# than libdeflate; the others try out the installed C API (tests/installed.sh).
 wished() {
-    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libisal\.so\.2' || echo libisal2
+    PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libisal\.so\.2' ||
+        echo libisal2 Deflate is decoded by libdeflate alone
+    [ "$purpose" = test ] || return 0
+    have cmake || echo cmake the installed C API is NOT tested
+    have clang || echo clang the C API is NOT tried with clang
+    have valgrind || echo valgrind the C examples run under gcc\'s sanitizer instead
 }
 
 install_packages() {
@@ -69,8 +75,9 @@ if [ ${#packages[@]} -gt 0 ]; then
     mapfile -t packages < <(missing)
     [ ${#packages[@]} -eq 0 ] || die "still not usable after installing: ${packages[*]}"
 fi
-mapfile -t packages < <(wished)
-if [ ${#packages[@]} -gt 0 ] && have apt-get; then
-    (install_packages "${packages[@]}") ||
-        echo "setup: without ${packages[*]}: Deflate is decoded by libdeflate alone"
+if have apt-get; then
+    # One by one: a package that cannot be had keeps none of the others away.
+    while read -r package consequence; do
+        (install_packages "$package" </dev/null) || echo "setup: without $package: $consequence" >&2
+    done < <(wished)
 fi

@@ -241,7 +241,7 @@ impl Load {
         let busy = Arc::new(Busy::default());
         let load =
             Load { shelf: Arc::clone(&shelf), cover, busy: Arc::clone(&busy), _lease: lease };
-        pool::spawn(move || {
+        pool::spawn(1, move || {
             let finish = Finish { shelf, busy };
             for batch in batches {
                 if finish.shelf.cancelled.load(Ordering::Acquire) {

@@ -1,74 +1,41 @@
 //! What was done, counted. Shown to users in the metadata domain GPUGTIFF.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::count::counts;
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $field:ident => $name:literal,)*) => {
-        /// One set for each dataset, its overviews and masks included.
-        #[derive(Debug, Default)]
-        pub struct Counters { $($(#[$doc])* pub $field: Count,)* }
-
-        impl Counters {
-            /// Names and values, in a fixed order.
-            pub fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$(($name, self.$field.get()),)*]
-            }
-        }
-    };
-}
-
-counters! {
-    /// Batches handed to the engine.
-    batches => "BATCHES",
-    /// Tiles that a request needed decoded.
-    tiles_touched => "TILES_TOUCHED",
-    /// Tiles that the engine decoded for a request.
-    tiles_decoded => "TILES_DECODED",
-    /// Tiles decoded in front of the caller.
-    tiles_ahead => "TILES_AHEAD",
-    /// Tiles decoded in front of the caller that it then asked for.
-    tiles_from_ahead => "TILES_FROM_AHEAD",
-    /// Tiles that the file leaves out.
-    tiles_sparse => "TILES_SPARSE",
-    /// Tiles that the engine failed on and GTiff was asked for.
-    tiles_gtiff => "TILES_GTIFF",
-    /// Requests passed whole to GTiff.
-    requests_gtiff => "REQUESTS_GTIFF",
-    /// Single blocks passed to GTiff.
-    blocks_gtiff => "BLOCKS_GTIFF",
-    /// Compressed bytes read.
-    bytes_read => "BYTES_READ",
-    /// Pixel bytes decoded.
-    bytes_decoded => "BYTES_DECODED",
-    /// Tiles that the engine encoded.
-    tiles_encoded => "TILES_ENCODED",
-    /// Tiles copied from the source as they were.
-    tiles_copied => "TILES_COPIED",
-    /// Bytes of tiles written.
-    bytes_written => "BYTES_WRITTEN",
-    /// Bytes that went to the scratch file.
-    bytes_spilled => "BYTES_SPILLED",
-    /// Files that GTiff wrote.
-    written_by_gtiff => "WRITTEN_BY_GTIFF",
-}
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub struct Count(AtomicU64);
-
-impl Count {
-    /// One more.
-    pub fn bump(&self) {
-        self.add(1);
-    }
-
-    /// `n` more.
-    pub fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    /// The number now.
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+counts! {
+    /// One set for each dataset, its overviews and masks included.
+    pub struct Counters {
+        /// Batches handed to the engine.
+        batches => "BATCHES",
+        /// Tiles that a request needed decoded.
+        tiles_touched => "TILES_TOUCHED",
+        /// Tiles that the engine decoded for a request.
+        tiles_decoded => "TILES_DECODED",
+        /// Tiles decoded in front of the caller.
+        tiles_ahead => "TILES_AHEAD",
+        /// Tiles decoded in front of the caller that it then asked for.
+        tiles_from_ahead => "TILES_FROM_AHEAD",
+        /// Tiles that the file leaves out.
+        tiles_sparse => "TILES_SPARSE",
+        /// Tiles that the engine failed on and GTiff was asked for.
+        tiles_gtiff => "TILES_GTIFF",
+        /// Requests passed whole to GTiff.
+        requests_gtiff => "REQUESTS_GTIFF",
+        /// Single blocks passed to GTiff.
+        blocks_gtiff => "BLOCKS_GTIFF",
+        /// Compressed bytes read.
+        bytes_read => "BYTES_READ",
+        /// Pixel bytes decoded.
+        bytes_decoded => "BYTES_DECODED",
+        /// Tiles that the engine encoded.
+        tiles_encoded => "TILES_ENCODED",
+        /// Tiles copied from the source as they were.
+        tiles_copied => "TILES_COPIED",
+        /// Bytes of tiles written.
+        bytes_written => "BYTES_WRITTEN",
+        /// Bytes that went to the scratch file.
+        bytes_spilled => "BYTES_SPILLED",
+        /// Files that GTiff wrote.
+        written_by_gtiff => "WRITTEN_BY_GTIFF",
     }
 }

@@ -158,6 +158,7 @@ impl Flight {
         let landing = Arc::new(Landing::default());
         let flight = Flight { image, ids, landing: Arc::clone(&landing) };
         let (engine, alone) = (Arc::clone(engine), batch.threads < 2);
+        let abreast = engine.encodes();
         let work = move || {
             // Lands even if encoding panics.
             let mut crash = Crash(Some(landing));
@@ -170,7 +171,7 @@ impl Flight {
         if alone {
             work()
         } else {
-            pool::spawn(work)
+            pool::spawn(abreast, work)
         }
         flight
     }

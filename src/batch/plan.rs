@@ -154,6 +154,16 @@ impl Grid {
         }
     }
 
+    /// Whether the window covers a tile whole.
+    pub fn holds_a_tile(&self, window: &Rect) -> bool {
+        let holds = |start: u32, end: u64, step: u32, size: u32| {
+            let first = u64::from(start.div_ceil(step)) * u64::from(step);
+            first < u64::from(size) && (first + u64::from(step)).min(u64::from(size)) <= end
+        };
+        holds(window.x, window.right(), self.tile_width, self.width)
+            && holds(window.y, window.bottom(), self.tile_height, self.height)
+    }
+
     /// The tiles of a cover in the order they are stored in: planes, rows, columns.
     pub fn tiles(self, cover: Cover, planes: &[u32]) -> impl Iterator<Item = Tile> + '_ {
         let (across, each) = (u64::from(cover.right - cover.left), cover.len());
@@ -199,6 +209,17 @@ mod tests {
     fn a_window_touches_only_its_tiles() {
         let cover = GRID.cover(&Rect { x: 255, y: 256, width: 2, height: 256 });
         assert_eq!(cover, Cover { left: 0, right: 2, top: 1, bottom: 2 });
+    }
+
+    #[test]
+    fn a_whole_tile_in_a_window_is_noticed() {
+        let window = |x, y, width, height| Rect { x, y, width, height };
+        assert!(GRID.holds_a_tile(&window(256, 256, 256, 256)));
+        assert!(!GRID.holds_a_tile(&window(257, 256, 400, 256)));
+        assert!(!GRID.holds_a_tile(&window(256, 257, 256, 300)));
+        // The last column and row are cut off by the image.
+        assert!(GRID.holds_a_tile(&window(768, 512, 232, 188)));
+        assert!(!GRID.holds_a_tile(&window(769, 512, 231, 188)));
     }
 
     #[test]

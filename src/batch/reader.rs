@@ -190,6 +190,24 @@ impl Reader {
         Ok(work.failed)
     }
 
+    /// Delivers the caller's window from the file alone: neither the caller's cache nor the
+    /// shelf is looked at and no walk is followed, so that any number of threads may be here.
+    /// False if a tile is left out of the file or could not be had: what stands there only the
+    /// dataset knows.
+    pub fn read_apart(&self, caller: &dyn Caller) -> Result<bool> {
+        let cover = self.image.grid.cover(&caller.window());
+        let mut tiles = Vec::new();
+        for tile in self.image.grid.tiles(cover, caller.planes()) {
+            match self.image.job(tile) {
+                Ok(Some(job)) => tiles.push(job),
+                Ok(None) | Err(_) => return Ok(false),
+            }
+        }
+        let mut work = Work { streaming: true, ..Work::default() };
+        self.decode(caller, tiles, &mut work)?;
+        Ok(work.failed.is_empty())
+    }
+
     /// Serves a tile from where it is already, or notes that it must be decoded.
     fn serve(&self, state: &State, caller: &dyn Caller, tile: Tile, work: &mut Work) {
         if caller.cached(tile) {
@@ -226,7 +244,8 @@ impl Reader {
         }
     }
 
-    fn batch(&self, tiles: Vec<TileJob>) -> Batch {
+    /// A batch of tiles, which are counted as touched elsewhere.
+    pub fn batch(&self, tiles: Vec<TileJob>) -> Batch {
         self.counters.batches.bump();
         self.counters.bytes_read.add(tiles.iter().map(|t| t.len as u64).sum());
         Batch {
@@ -237,7 +256,8 @@ impl Reader {
         }
     }
 
-    fn count_decoded(&self, tiles: usize) {
+    /// So many tiles were decoded.
+    pub fn count_decoded(&self, tiles: usize) {
         self.counters.tiles_decoded.add(tiles as u64);
         self.counters.bytes_decoded.add((tiles * self.image.spec.tile_bytes()) as u64);
     }

@@ -12,7 +12,7 @@
 //! `collect` gathers what comes in pieces, `swath` copies whole images, `flight` encodes in the
 //! background, `courier` takes the result to the file, `finish` makes a TIFF of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::canvas::{Canvas, Place};
@@ -58,7 +58,8 @@ pub struct Writer {
     pub(super) counters: Arc<Counters>,
     pub(super) canvases: Vec<Canvas>,
     pub(super) scratch: Scratch,
-    pub(super) flight: Option<Flight>,
+    /// Batches that are being encoded, the oldest first.
+    pub(super) flights: VecDeque<Flight>,
     pub(super) packed: Vec<Packed>,
     /// Complete tiles of one image that wait for a batch.
     pub(super) ready: Vec<(usize, u64, Vec<Vec<u8>>)>,
@@ -113,7 +114,7 @@ impl Writer {
             counters,
             canvases: vec![canvas],
             scratch,
-            flight: None,
+            flights: VecDeque::new(),
             packed: Vec::new(),
             ready: Vec::new(),
             ages: BTreeMap::new(),
@@ -175,10 +176,11 @@ impl Writer {
         self.engine.encode_appetite(spec, self.limits.batch_bytes)
     }
 
-    /// Sends a batch off when the one in the air has landed; that one goes into the file
-    /// while this one is being encoded.
+    /// Sends a batch off, if need be when the oldest one in the air has landed; that one goes
+    /// into the file while this one is being encoded.
     pub(super) fn launch(&mut self, image: usize, ids: &[u64], pixels: Pixels) -> Result<()> {
-        let before = self.take_landed()?;
+        let full = self.flights.len() >= self.engine.encodes();
+        let before = if full { self.take_landed()? } else { None };
         let canvas = &self.canvases[image];
         let batch = self.batch(image, ids);
         let cargo = Cargo {
@@ -189,7 +191,7 @@ impl Writer {
             sparse: canvas.sparse,
         };
         let packed = self.packed.pop().unwrap_or_default();
-        self.flight = Some(Flight::start(&self.engine, image, batch, cargo, packed));
+        self.flights.push_back(Flight::start(&self.engine, image, batch, cargo, packed));
         before.map_or(Ok(()), |before| self.unload(before))
     }
 
@@ -206,11 +208,14 @@ impl Writer {
 
     /// Waits for what is in the air and puts it into the file.
     pub(super) fn land(&mut self) -> Result<()> {
-        self.take_landed()?.map_or(Ok(()), |landed| self.unload(landed))
+        while let Some(landed) = self.take_landed()? {
+            self.unload(landed)?;
+        }
+        Ok(())
     }
 
     fn take_landed(&mut self) -> Result<Option<Landed>> {
-        let Some(flight) = self.flight.take() else { return Ok(None) };
+        let Some(flight) = self.flights.pop_front() else { return Ok(None) };
         let mut landed = flight.land();
         std::mem::replace(&mut landed.result, Ok(()))?;
         Ok(Some(landed))
@@ -377,7 +382,7 @@ impl Writer {
 impl Drop for Writer {
     /// What is in the air uses the engine; nobody waits for it any more.
     fn drop(&mut self) {
-        if let Some(flight) = self.flight.take() {
+        for flight in self.flights.drain(..) {
             flight.land();
         }
     }

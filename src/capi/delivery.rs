@@ -338,8 +338,9 @@ impl Caller for Delivery<'_> {
                 blocks.push(KeptBlock { sample, block });
             }
         }
+        let keeps = self.whole_block() || !blocks.is_empty();
         self.kept().insert(image.grid.index(tile), blocks);
-        true
+        keeps
     }
 
     fn fill(&self, tile: Tile) {

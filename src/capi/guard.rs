@@ -21,7 +21,8 @@ pub(super) fn guard<T>(otherwise: T, work: impl FnOnce() -> Result<T>) -> T {
     }
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     panic
         .downcast_ref::<String>()
         .map(String::as_str)

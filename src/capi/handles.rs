@@ -1,5 +1,6 @@
 //! The functions of the table, and the handles they give out.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,9 +14,9 @@ use crate::batch::counters::Counters;
 use crate::batch::image::{Expected, Image as Tiles};
 use crate::batch::plan::Rect;
 use crate::batch::reader::{Caller, Limits, Reader};
-use crate::engine::TileError;
-use crate::engine::cuda::{Settings, Whereabouts};
+use crate::engine::cuda::{CudaEngine, Refusal, Settings, Whereabouts};
 use crate::engine::select::{Choice, Wish, select};
+use crate::engine::{Engine, TileError};
 use crate::error::{Error, Result};
 use crate::gdal::log;
 use crate::gdal::vsi::{VsiFile, VsiSource};
@@ -30,18 +31,71 @@ pub struct File {
 }
 
 /// What a dataset's files share.
-pub(super) struct Shared {
-    pub(super) options: OpenOptions,
-    pub(super) choice: Choice,
+pub(crate) struct Shared {
+    pub(crate) options: OpenOptions,
+    pub(crate) choice: Choice,
     pub(super) counters: Arc<Counters>,
     /// Why requests go to GTiff, the first reason there was.
     gtiff_reason: Mutex<Option<String>>,
+    /// For engines of devices that pixels are kept on.
+    settings: Settings,
+    devices: Mutex<BTreeMap<u32, Arc<CudaEngine>>>,
 }
 
 impl Shared {
     /// Passes on what the engine has to say to the user.
-    pub(super) fn tell(&self) {
-        self.choice.engine.notices().iter().for_each(|notice| log::warning(notice));
+    pub(crate) fn tell(&self) {
+        let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let notices = devices.values().flat_map(|engine| engine.notices());
+        let own = self.choice.engine.notices();
+        own.into_iter().chain(notices).for_each(|notice| log::warning(&notice));
+    }
+
+    /// The engine of a device that pixels are to be kept on, whatever decodes for the host.
+    pub(crate) fn device(&self, device: u32) -> std::result::Result<Arc<CudaEngine>, Refusal> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(engine) = devices.get(&device) {
+            return Ok(Arc::clone(engine));
+        }
+        let Settings { whereabouts, .. } = self.settings.clone();
+        let engine = Arc::new(CudaEngine::new(Settings {
+            whereabouts: Whereabouts { device: Some(device), ..whereabouts },
+            patient: true,
+            ..self.settings.clone()
+        })?);
+        devices.insert(device, Arc::clone(&engine));
+        Ok(engine)
+    }
+
+    /// The counters of all engines.
+    fn engine_counters(&self, own: Vec<(&'static str, u64)>) -> BTreeMap<&'static str, u64> {
+        let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let others = devices.values().flat_map(|engine| engine.report().counters);
+        let mut sums = BTreeMap::new();
+        for (name, value) in own.into_iter().chain(others) {
+            *sums.entry(name).or_insert(0) += value;
+        }
+        sums
+    }
+
+    /// Facts and counters, by the names that users see.
+    pub(crate) fn describe(&self, mut say: impl FnMut(&str, &str)) {
+        say("ENGINE", self.choice.engine.name());
+        let report = self.choice.engine.report();
+        let reasons = [Some(self.choice.reason.clone()), report.reason];
+        let reasons: Vec<_> = reasons.into_iter().flatten().filter(|r| !r.is_empty()).collect();
+        say("ENGINE_REASON", &reasons.join(": "));
+        say("NUM_THREADS", &self.options.threads.to_string());
+        say("BATCH_MB", &(self.options.batch_bytes >> 20).to_string());
+        let engines = self.engine_counters(report.counters);
+        for (name, value) in self.counters.list().into_iter().chain(engines) {
+            say(name, &value.to_string());
+        }
+        say("PEAK_BYTES", &budget::peak().to_string());
+        let reason = self.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(reason) = reason {
+            say("GTIFF_REASON", &reason);
+        }
     }
 
     /// Remembers why an image is not read by us.
@@ -56,13 +110,13 @@ impl Shared {
 pub struct Image {
     path: String,
     ifd_offset: u64,
-    kind: u32,
-    shared: Arc<Shared>,
+    pub(super) kind: u32,
+    pub(super) shared: Arc<Shared>,
     pub(super) reader: Reader,
 }
 
 /// The table that the shim gets.
-pub(super) static API: Api = Api {
+pub(crate) static API: Api = Api {
     options_xml,
     gpu_looks_usable,
     file_open,
@@ -170,9 +224,16 @@ unsafe extern "C" fn file_open(
         };
         let options = OpenOptions::parse(given, log::config)?;
         let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
-        let choice = select(options.engine, settings(&options, given), broken)?;
-        let shared =
-            Shared { options, choice, counters: Arc::default(), gtiff_reason: Mutex::default() };
+        let settings = settings(&options, given);
+        let choice = select(options.engine, settings.clone(), broken)?;
+        let shared = Shared {
+            options,
+            choice,
+            counters: Arc::default(),
+            gtiff_reason: Mutex::default(),
+            settings,
+            devices: Mutex::default(),
+        };
         // SAFETY: GDAL's own handle of the file, or NULL.
         let source = unsafe { source(&path, open) };
         let file = File { source, path, shared: Arc::new(shared) };
@@ -224,27 +285,11 @@ unsafe extern "C" fn file_describe(file: *const File, context: *mut c_void, emit
     guard((), || {
         // SAFETY: a handle from `file_open`.
         let file = unsafe { &*file };
-        let shared = &file.shared;
-        let say = |name: &str, value: &str| {
+        file.shared.describe(|name, value| {
             let (name, value) = (log::c_string(name), log::c_string(value));
             // SAFETY: the shim's callback copies both.
             unsafe { emit(context, name.as_ptr(), value.as_ptr()) };
-        };
-        say("ENGINE", shared.choice.engine.name());
-        let report = shared.choice.engine.report();
-        let reasons = [Some(shared.choice.reason.clone()), report.reason];
-        let reasons: Vec<_> = reasons.into_iter().flatten().filter(|r| !r.is_empty()).collect();
-        say("ENGINE_REASON", &reasons.join(": "));
-        say("NUM_THREADS", &shared.options.threads.to_string());
-        say("BATCH_MB", &(shared.options.batch_bytes >> 20).to_string());
-        for (name, value) in shared.counters.list().into_iter().chain(report.counters) {
-            say(name, &value.to_string());
-        }
-        say("PEAK_BYTES", &budget::peak().to_string());
-        let reason = shared.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(reason) = &*reason {
-            say("GTIFF_REASON", reason);
-        }
+        });
         Ok(())
     });
 }
@@ -276,13 +321,15 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
                 engine.expect(tiles.saturating_mul(planes * image.spec.tile_bytes() as u64));
                 let ifd_offset = image.ifd_offset;
                 let reader = Reader::new(image, engine, limits, Arc::clone(&shared.counters));
-                Ok(Box::into_raw(Box::new(Image {
+                // Shared: a reader apart may outlive the dataset's hold on it.
+                Ok(Arc::into_raw(Arc::new(Image {
                     path: file.path.clone(),
                     ifd_offset,
                     kind: facts.kind as u32,
                     shared,
                     reader,
-                })))
+                }))
+                .cast_mut())
             }
             Err(error) => {
                 // Not an error: GTiff reads it, and says what is wrong if it can't.
@@ -313,8 +360,8 @@ fn tiles(file: &File, facts: &ImageFacts) -> Result<Tiles> {
 unsafe extern "C" fn image_free(image: *mut Image) {
     guard((), || {
         if !image.is_null() {
-            // SAFETY: made by Box::into_raw, freed once.
-            drop(unsafe { Box::from_raw(image) });
+            // SAFETY: made by Arc::into_raw, freed once.
+            drop(unsafe { Arc::from_raw(image) });
         }
         Ok(())
     });

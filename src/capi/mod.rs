@@ -1,9 +1,10 @@
 //! What the C++ shim calls, as a table of functions handed over when the driver
-//! is registered. Only `GDALRegister_GPUGTiff` is exported.
+//! is registered. Of these only `GDALRegister_GPUGTiff` is exported.
 //!
 //! Every function runs inside `guard`: a panic or an error becomes a CPLError
 //! here and nowhere else, on the calling thread.
 
+mod apart;
 pub mod bridge;
 mod delivery;
 mod guard;
@@ -11,3 +12,7 @@ mod handles;
 mod offer;
 pub mod output;
 mod place;
+
+pub(crate) use apart::NOBODY;
+pub(crate) use guard::panic_text;
+pub(crate) use handles::{API, Image, Shared};

@@ -167,16 +167,12 @@ impl AutoEngine {
         });
     }
 
-    /// Whether so many tiles keep the device busy.
-    fn fits(&self, cuda: &CudaEngine, spec: &TileSpec, tiles: usize) -> bool {
-        cuda::on_device(spec) && tiles >= 2 * cuda.multiprocessors()
-    }
-
     /// CUDA, if the next batch of so many tiles shall go there; and whether its time counts.
     fn choose(&self, trial: &Trial, spec: &TileSpec, tiles: usize) -> (Option<&CudaEngine>, bool) {
         self.start(tiles);
         let Some(cuda) = self.cuda() else { return (None, tiles >= MANY_TILES) };
-        let fits = self.fits(cuda, spec, tiles);
+        // As many as keep it busy.
+        let fits = cuda::on_device(spec) && tiles >= 2 * cuda.multiprocessors();
         (Some(cuda).filter(|_| fits && trial.next() == Which::Cuda), fits)
     }
 
@@ -224,6 +220,12 @@ impl Engine for AutoEngine {
             Some(cuda) => cuda.encode_appetite(spec, limit),
             None => CpuEngine.encode_appetite(spec, limit),
         }
+    }
+
+    /// One at a time until the choice is made: their times are taken.
+    fn encodes(&self) -> usize {
+        let chosen = matches!(self.writing.lock().chosen, Some((Which::Cuda, _)));
+        self.cuda().filter(|_| chosen).map_or(1, Engine::encodes)
     }
 
     fn ahead(&self) -> usize {

@@ -295,6 +295,11 @@ pub trait Engine: Send + Sync {
         self.appetite(spec, (limit / 4).max(1))
     }
 
+    /// How many batches should be on their way to be encoded.
+    fn encodes(&self) -> usize {
+        1
+    }
+
     /// How many batches should be staged beyond the one that is being decoded.
     fn ahead(&self) -> usize {
         1

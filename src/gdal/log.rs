@@ -1,6 +1,8 @@
 //! Messages and configuration.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, CString};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use gdal_sys::{CPLDebug, CPLErr, CPLError, CPLGetConfigOption};
 
@@ -24,8 +26,48 @@ pub(crate) fn c_string(text: &str) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
+/// How much a message matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// A call fails.
+    Failure,
+    /// The user should know.
+    Warning,
+    /// A line for CPL_DEBUG.
+    Debug,
+}
+
+/// Who is told what we say, beside GDAL. Called on the thread that says it.
+pub type Listener = Arc<dyn Fn(Level, &CStr) + Send + Sync>;
+
+static LISTENER: RwLock<Option<Listener>> = RwLock::new(None);
+
+/// Has another listener from now on, or none.
+pub fn listen(listener: Option<Listener>) {
+    *LISTENER.write().unwrap_or_else(PoisonError::into_inner) = listener;
+}
+
+fn tell(level: Level, text: &CStr) {
+    // A copy, so that a listener may put another in its place.
+    let listener = LISTENER.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(listener) = listener {
+        listener(level, text);
+    }
+}
+
+thread_local! {
+    static LAST_FAILURE: RefCell<Option<Error>> = const { RefCell::new(None) };
+}
+
+/// The last failure that this thread raised, once.
+pub fn take_last_failure() -> Option<Error> {
+    LAST_FAILURE.try_with(|last| last.take()).ok().flatten()
+}
+
 /// Raises a failure on this thread.
 pub fn failure(error: &Error, text: &str) {
+    // A thread that is ending has nobody to ask.
+    let _ = LAST_FAILURE.try_with(|last| last.replace(Some(error.clone())));
     raise(CPLErr::CE_Failure, code(error), text);
 }
 
@@ -41,6 +83,8 @@ pub fn warning(text: &str) {
 
 fn raise(class: CPLErr::Type, number: i32, text: &str) {
     let text = c_string(&format!("{NAME}: {text}"));
+    let failed = class >= CPLErr::CE_Failure;
+    tell(if failed { Level::Failure } else { Level::Warning }, &text);
     // SAFETY: the format takes one string, which lives until the call returns.
     unsafe { CPLError(class, number, c"%s".as_ptr(), text.as_ptr()) };
 }
@@ -48,6 +92,7 @@ fn raise(class: CPLErr::Type, number: i32, text: &str) {
 /// A line for CPL_DEBUG.
 pub fn debug(text: &str) {
     let text = c_string(text);
+    tell(Level::Debug, &text);
     // SAFETY: as in `raise`.
     unsafe { CPLDebug(c"GPUGTIFF".as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
 }

@@ -1,9 +1,11 @@
-//! GDAL as this crate uses it from Rust: files, messages, conversion of samples.
+//! GDAL as this crate uses it from Rust: files, datasets, messages, conversion of samples.
 //!
 //! The only room besides `capi` that calls GDAL's C functions. Everything here is
 //! a safe function around one or two of them.
 
+pub mod dataset;
 pub mod log;
+pub mod messages;
 pub mod sink;
 pub mod vsi;
 pub mod words;

@@ -91,15 +91,16 @@ pub fn run(threads: usize, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
     job.wait();
 }
 
-/// Runs `task` on a worker, some time.
-pub fn spawn(task: impl FnOnce() + Send + 'static) {
+/// Runs `task` on a worker, some time. There shall be as many workers as pieces of such work that
+/// are waited for elsewhere while they wait for something themselves: `abreast`, or 1.
+pub fn spawn(abreast: usize, task: impl FnOnce() + Send + 'static) {
     let task = Mutex::new(Some(task));
     let body = move |_| {
         if let Some(task) = lock(&task).take() {
             task();
         }
     };
-    pool().submit(Arc::new(Job::new(BodyPtr::Owned(Box::new(body)), 1, 1)), false);
+    pool().submit(Arc::new(Job::new(BodyPtr::Owned(Box::new(body)), 1, abreast)), false);
 }
 
 /// While it lives, exit waits, as it does for workers.
@@ -303,7 +304,7 @@ mod tests {
     #[test]
     fn spawned_work_is_done() {
         let (tx, rx) = std::sync::mpsc::channel();
-        spawn(move || tx.send(5).unwrap());
+        spawn(1, move || tx.send(5).unwrap());
         assert_eq!(rx.recv_timeout(Duration::from_secs(10)), Ok(5));
     }
 }

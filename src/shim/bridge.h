@@ -135,6 +135,25 @@ struct Api
 };
 }  // namespace gpugtiff
 
-extern "C" void gpugtiff_shim_register(const gpugtiff::Api *api);
+// What the C API asks of the shim. A dataset is a GDALDatasetH.
+extern "C"
+{
+    void gpugtiff_shim_register(const gpugtiff::Api *api);
+    // Our GDALDriverH, registered if its name is free; NULL without GTiff.
+    void *gpugtiff_shim_driver(const gpugtiff::Api *api);
+    // Opens with our driver; NULL after an error was raised.
+    void *gpugtiff_shim_open(const char *path, const char *const *options);
+    // Whose a dataset is: 0 somebody else's, 1 one that we opened, 2 a level or
+    // mask of such, 3 one that we are creating.
+    int gpugtiff_shim_kind(void *dataset);
+    // For a dataset of ours. The file is there as long as the dataset.
+    const gpugtiff::File *gpugtiff_shim_file(void *dataset);
+    // The image, or NULL if GTiff reads it. It goes with the next read.
+    const gpugtiff::Image *gpugtiff_shim_image(void *dataset);
+    // Closes a dataset of ours; 0 if GDAL says that all went well.
+    int gpugtiff_shim_close(void *dataset);
+    // Closes a dataset of ours that was being created and removes its files.
+    void gpugtiff_shim_discard(void *dataset);
+}
 
 #endif

@@ -310,6 +310,28 @@ const char *GPUGTiffDataset::GetMetadataItem(const char *pszName,
     return GDALProxyDataset::GetMetadataItem(pszName, pszDomain);
 }
 
+std::string GPUGTiffHandleName()
+{
+    return CPLSPrintf("GPUGTIFF:%p", static_cast<const void *>(g_poApi));
+}
+
+void *GPUGTiffDataset::GetInternalHandle(const char *pszHandle)
+{
+    if (pszHandle != nullptr && GPUGTiffHandleName() == pszHandle)
+        return static_cast<GDALDataset *>(this);
+    return GDALProxyDataset::GetInternalHandle(pszHandle);
+}
+
+void GPUGTiffDataset::SetOpened(GDALDriver *poDriverIn,
+                                const GDALOpenInfo &oOpenInfo)
+{
+    poDriver = poDriverIn;
+    nOpenFlags = oOpenInfo.nOpenFlags;
+    CSLDestroy(papszOpenOptions);
+    papszOpenOptions =
+        CSLDuplicate(const_cast<char **>(oOpenInfo.papszOpenOptions));
+}
+
 GDALDriver *GPUGTiffDataset::GetDriver() GPUGTIFF_DRIVER_CONST
 {
     return m_poParent ? m_poInner->GetDriver() : poDriver;

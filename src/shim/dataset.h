@@ -17,6 +17,17 @@ extern const gpugtiff::Api *g_poApi;
 // Opens with GTiff: the driver kept at registration, never one looked up by name.
 GDALDataset *GPUGTiffOpenInner(GDALOpenInfo *poOpenInfo, int nThreads);
 
+// The driver of this copy of the library, registered if its name is free; nullptr
+// where GDAL has no GTiff.
+GDALDriver *GPUGTiffReady(const gpugtiff::Api *api);
+
+// Opens with our driver, whoever is registered under its name.
+GDALDataset *GPUGTiffOpenByUs(GDALOpenInfo *poOpenInfo);
+
+// The name of an internal handle that only datasets of this copy of the library
+// answer, each with itself. Types can't tell: another copy's have the same names.
+std::string GPUGTiffHandleName();
+
 // Whether a request wants the pixels of its window as they are.
 bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
                      int nBufXSize, int nBufYSize,
@@ -86,6 +97,26 @@ class GPUGTiffDataset final : public GDALProxyDataset
         return m_poInner;
     }
 
+    const gpugtiff::File *File() const
+    {
+        return m_poFile;
+    }
+
+    // The image, if our engines decode it.
+    const gpugtiff::Image *Image()
+    {
+        return DecodesHere() ? m_poImage.get() : nullptr;
+    }
+
+    // An overview or a mask, which goes when the dataset it belongs to goes.
+    bool IsLevel() const
+    {
+        return m_poParent != nullptr;
+    }
+
+    // What GDALOpenEx() tells the datasets that it opens.
+    void SetOpened(GDALDriver *poDriverIn, const GDALOpenInfo &oOpenInfo);
+
     // For a 1-bit mask and its overviews: what a set bit is shown as.
     int Bit() const
     {
@@ -138,6 +169,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
     MetadataList GetMetadata(const char *pszDomain) override;
     const char *GetMetadataItem(const char *pszName,
                                 const char *pszDomain) override;
+    void *GetInternalHandle(const char *pszHandle) override;
     GDALDriver *GetDriver() GPUGTIFF_DRIVER_CONST override;
     FlushResult FlushCache(bool bAtClosing) override;
     int TestCapability(const char *pszCap) GPUGTIFF_CAPABILITY_CONST override;

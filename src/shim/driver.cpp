@@ -31,8 +31,14 @@ class GPUGTiffDriver final : public GDALDriver
     ~GPUGTiffDriver() override;
 };
 
+// The driver of this copy of the library. Not registered where another copy has
+// the name.
+GPUGTiffDriver *g_poOurs = nullptr;
+
 GPUGTiffDriver::~GPUGTiffDriver()
 {
+    if (g_poOurs == this)
+        g_poOurs = nullptr;
     // A borrowed driver dies with the manager that is destroying us.
     if (g_sKept.bBorrowed)
         g_sKept = KeptGTiff();
@@ -40,9 +46,13 @@ GPUGTiffDriver::~GPUGTiffDriver()
 
 void KeepGTiff()
 {
+    GDALDriverManager *poManager = GetGDALDriverManager();
+    // Unregistered, we do not hear of the manager's end.
+    if (g_sKept.bBorrowed &&
+        poManager->GetDriverByName("GTiff") != g_sKept.poDriver)
+        g_sKept = KeptGTiff();
     if (g_sKept.poDriver != nullptr)
         return;
-    GDALDriverManager *poManager = GetGDALDriverManager();
     g_sKept.poDriver = poManager->GetDriverByName("GTiff");
     g_sKept.bBorrowed = g_sKept.poDriver != nullptr;
     if (g_sKept.bBorrowed)
@@ -248,7 +258,7 @@ GDALDataset *CreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
                               pfnProgress, pProgressData, bAsGTiff);
 }
 
-void RegisterOurs()
+GPUGTiffDriver *MakeOurs()
 {
     auto poDriver = new GPUGTiffDriver();
     poDriver->SetDescription(DRIVER_NAME);
@@ -275,7 +285,7 @@ void RegisterOurs()
     poDriver->pfnDelete = g_sKept.poDriver->pfnDelete;
     poDriver->pfnRename = g_sKept.poDriver->pfnRename;
     poDriver->pfnCopyFiles = g_sKept.poDriver->pfnCopyFiles;
-    GetGDALDriverManager()->RegisterDriver(poDriver);
+    return poDriver;
 }
 
 // GTiff's name and all it can do, with our way of reading.
@@ -346,23 +356,45 @@ GDALDataset *GPUGTiffOpenInner(GDALOpenInfo *poOpenInfo, int nThreads)
     return poInner;
 }
 
-extern "C" void gpugtiff_shim_register(const gpugtiff::Api *api)
+GDALDriver *GPUGTiffReady(const gpugtiff::Api *api)
 {
-    if (!GDAL_CHECK_VERSION("GPUGTiff") ||
-        GetGDALDriverManager()->GetDriverByName(DRIVER_NAME) != nullptr)
-        return;
+    if (!GDAL_CHECK_VERSION("GPUGTiff"))
+        return nullptr;
+    GDALDriverManager *poManager = GetGDALDriverManager();
+    const GDALDriver *poPresent = poManager->GetDriverByName(DRIVER_NAME);
+    if (poPresent != nullptr && poPresent == g_poOurs)
+        return g_poOurs;
     g_poApi = api;
     KeepGTiff();
     if (g_sKept.poDriver == nullptr || g_sKept.poDriver->pfnOpen == nullptr ||
         g_sKept.poDriver->pfnIdentify == nullptr)
     {
         CPLDebug("GPUGTIFF", "this GDAL has no GTiff driver: not registered");
-        return;
+        return nullptr;
     }
-    RegisterOurs();
+    if (g_poOurs == nullptr)
+        g_poOurs = MakeOurs();
+    if (poPresent != nullptr)
+        return g_poOurs;
+    poManager->RegisterDriver(g_poOurs);
     if (CPLTestBool(CPLGetConfigOption("GPUGTIFF_REPLACE_GTIFF", "NO")))
     {
         RegisterAsGTiff();
         g_bReplacing = true;
     }
+    return g_poOurs;
+}
+
+GDALDataset *GPUGTiffOpenByUs(GDALOpenInfo *poOpenInfo)
+{
+    static const char *const apszUs[] = {DRIVER_NAME, nullptr};
+    poOpenInfo->papszAllowedDrivers = apszUs;
+    return Open(poOpenInfo);
+}
+
+extern "C" void gpugtiff_shim_register(const gpugtiff::Api *api)
+{
+    // The first copy of the library that GDAL loads has the name.
+    if (GetGDALDriverManager()->GetDriverByName(DRIVER_NAME) == nullptr)
+        GPUGTiffReady(api);
 }

@@ -94,6 +94,18 @@ CPLErr GPUGTiffOutput::Finish()
     return eErr;
 }
 
+// The file is removed, and what GTiff would have put beside it is never put there.
+void GPUGTiffOutput::Discard()
+{
+    if (!m_poOutput)
+        return;
+    GDALDataset *poInner = m_poInner;
+    m_poInner = nullptr;
+    GDALClose(GDALDataset::ToHandle(poInner));
+    g_poApi->output_free(m_poOutput.release(), true);
+    m_poHollow.reset();
+}
+
 bool GPUGTiffOutput::Realise()
 {
     if (!m_poOutput)
@@ -347,6 +359,8 @@ char **GPUGTiffOutput::GetFileList()
 
 void *GPUGTiffOutput::GetInternalHandle(const char *pszHandle)
 {
+    if (pszHandle != nullptr && GPUGTiffHandleName() == pszHandle)
+        return static_cast<GDALDataset *>(this);
     return m_poOutput ? nullptr : GDALProxyDataset::GetInternalHandle(pszHandle);
 }
 

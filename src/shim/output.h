@@ -42,8 +42,15 @@ class GPUGTiffOutput final : public GDALProxyDataset
         return m_poInner;
     }
 
+    const gpugtiff::File *File() const
+    {
+        return m_poFile.get();
+    }
+
     // Finishes the file and goes on with GTiff.
     bool Realise();
+    // Gives the file up, unless it is finished.
+    void Discard();
 
     CPLErr Write(int nImage, gpugtiff::Request &sRequest);
     void UpdateFill();

@@ -9,6 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 cache=${NVIDIA_CACHE:-$root/target/nvidia}
 python=${PYTHON:-python3}
+. "$root/tests/fetch.sh"
 library=${1:-}
 
 if [ -z "$library" ]; then
@@ -20,16 +21,6 @@ skip() { # what reason
 	printf '\n*** SKIPPED: the emulated library was NOT held against %s:\n*** %s\n\n' "$1" "$2" >&2
 }
 
-# Leaves a wheel's files in $cache/<package>-<version>.
-fetch() { # package version
-	local place=$cache/$1-$2
-	[ -e "$place/.done" ] && return
-	mkdir -p "$place"
-	"$python" -m pip download --quiet --no-deps --only-binary :all: --dest "$place" "$1==$2" \
-		>"$place/log" 2>&1 || return
-	"$python" -m zipfile -e "$place"/*.whl "$place" && rm "$place"/*.whl && touch "$place/.done"
-}
-
 "$here/link.sh" "$library" "$cache/emulated"
 # Only where it is wanted: the real library's name is among the links.
 emulated() { LD_LIBRARY_PATH=$cache/emulated "$@"; }
@@ -37,7 +28,7 @@ flags=(-std=gnu11 -Wall -Wextra -Werror)
 
 cuda=nvidia-cuda-runtime-cu12 cuda_version=12.9.79
 driver_header=no
-if fetch "$cuda" "$cuda_version"; then
+if fetch_wheel "$cache" "$cuda" "$cuda_version"; then
 	# Only the driver's header: the runtime's would want a compiler's headers as well.
 	mkdir -p "$cache/cuda"
 	ln -sfn "$cache/$cuda-$cuda_version/nvidia/cuda_runtime/include/cuda.h" "$cache/cuda/cuda.h"
@@ -48,7 +39,7 @@ fi
 
 for pair in 5:5.3.0.16 6:6.0.0.12; do
 	major=${pair%%:*} version=${pair#*:} package=nvidia-libnvcomp-cu12
-	if ! fetch "$package" "$version"; then
+	if ! fetch_wheel "$cache" "$package" "$version"; then
 		skip "nvCOMP $version" "$package can't be fetched"
 		continue
 	fi

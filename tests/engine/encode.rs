@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use gpugtiff::engine::{
     Batch, Codec, Engine, Packed, PixelBatch, PixelJob, PixelSource, Sample, TileJob, TileSpec,
@@ -19,6 +20,8 @@ struct Case {
     level: i32,
     jobs: Vec<PixelJob>,
     pixels: HashMap<u64, Option<Vec<u8>>>,
+    /// How long the source takes over a tile.
+    pause: Duration,
 }
 
 /// Gives the pixels of a case, and insists on being asked once for each tile.
@@ -31,6 +34,7 @@ impl PixelSource for Given<'_> {
     fn get(&self, id: u64, tile: &mut [u8]) -> bool {
         let asked = *self.asked.lock().unwrap().entry(id).and_modify(|n| *n += 1).or_insert(1);
         assert_eq!(asked, 1, "tile {id} was asked for again");
+        std::thread::sleep(self.case.pause);
         let rows = self.case.jobs.iter().find(|job| job.id == id).unwrap().rows;
         assert_eq!(tile.len(), self.case.spec.row_bytes() * rows, "tile {id}");
         match &self.case.pixels[&id] {
@@ -44,7 +48,8 @@ impl PixelSource for Given<'_> {
 
 impl Case {
     fn new(spec: TileSpec) -> Case {
-        Case { spec, level: 6, jobs: Vec::new(), pixels: HashMap::new() }
+        let pause = Duration::ZERO;
+        Case { spec, level: 6, jobs: Vec::new(), pixels: HashMap::new(), pause }
     }
 
     fn push(&mut self, rows: usize, pixels: Option<Vec<u8>>) {
@@ -144,6 +149,19 @@ pub(crate) fn every_kind_of_tile_encodes_exactly(engine: &dyn Engine) {
             case.check(engine, 1, &mut Packed::default(), &context);
             case.check(engine, 2, &mut Packed::default(), &context);
         }
+    }
+}
+
+/// A few pixels of each: for engines that take long over one.
+pub(crate) fn every_kind_of_small_tile_encodes_exactly(engine: &dyn Engine) {
+    let mut random = Random::new(23);
+    for kind in tiles::kinds() {
+        let mut case = Case::new(TileSpec { width: 37, height: 3, ..kind });
+        case.add(3, &mut random);
+        case.add(2, &mut random);
+        let mut packed = Packed::default();
+        case.encode(engine, 1, &mut packed);
+        case.read_back(&Naive, &packed, &format!("{:?}", case.spec));
     }
 }
 
@@ -254,4 +272,25 @@ pub(crate) fn one_buffer_serves_batches_of_any_shape(engine: &dyn Engine) {
             assert_eq!(packed.tiles.len(), count);
         }
     }
+}
+
+/// One of them is slow, so that others which began later are done before.
+pub(crate) fn batches_encoded_at_once_do_not_mix(engine: &dyn Engine) {
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            scope.spawn(move || {
+                let (mut random, mut packed) = (Random::new(77 + thread), Packed::default());
+                for round in 0..12 {
+                    let codec = [Codec::Deflate, Codec::Zstd, Codec::None][round / 4];
+                    let mut case = Case::new(of_codec(codec));
+                    case.pause = Duration::from_millis(2 * u64::from(thread == 0));
+                    for _ in 0..30 {
+                        case.add(case.spec.height, &mut random);
+                    }
+                    case.encode(engine, 1, &mut packed);
+                    case.read_back(&Naive, &packed, &format!("thread {thread}, {codec:?}"));
+                }
+            });
+        }
+    });
 }

@@ -130,6 +130,17 @@ pub(crate) fn every_kind_of_tile_decodes_exactly(engine: &dyn Engine) {
     }
 }
 
+/// A few pixels of each: for engines that take long over one.
+pub(crate) fn every_kind_of_small_tile_decodes_exactly(engine: &dyn Engine) {
+    let mut random = Random::new(3);
+    for kind in tiles::kinds() {
+        let mut case = Case::new(TileSpec { width: 37, height: 3, ..kind });
+        case.add(3, &mut random);
+        case.add(2, &mut random);
+        case.run(engine, true, 1).check_exact(&case, &format!("{:?}", case.spec));
+    }
+}
+
 pub(crate) fn random_batches_decode_exactly(engine: &dyn Engine) {
     let kinds = tiles::kinds();
     let seed = std::env::var("GPUGTIFF_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_260);

@@ -81,4 +81,7 @@ suite! {
     encode::short_strips_store_their_rows_only,
     encode::any_number_of_threads_gives_the_same_bytes,
     encode::one_buffer_serves_batches_of_any_shape,
+    encode::batches_encoded_at_once_do_not_mix,
+    suite::every_kind_of_small_tile_decodes_exactly,
+    encode::every_kind_of_small_tile_encodes_exactly,
 }

@@ -2,7 +2,9 @@
 
 use ptx::{Module, Stats};
 
-use crate::cases::{LAYOUTS, Layout, SAMPLES, WIDTHS, Window, Work, kinds, shape, small};
+use crate::cases::{
+    LAYOUTS, Layout, SAMPLES, WIDTHS, Window, Work, kinds, matrix_tests, shape, small,
+};
 use crate::device::{Arguments, Device, Mode, Random};
 use crate::kernels;
 use crate::reference::{self, Kind};
@@ -117,25 +119,7 @@ fn matrix(seed: u64, choose: impl Fn(&Kind) -> bool) {
     }
 }
 
-#[test]
-fn no_predictor() {
-    matrix(0x5eed_0051, |kind| kind.predictor == 1 && kind.bit == 0);
-}
-
-#[test]
-fn horizontal_differences() {
-    matrix(0x5eed_0052, |kind| kind.predictor == 2);
-}
-
-#[test]
-fn floating_point_differences() {
-    matrix(0x5eed_0053, |kind| kind.predictor == 3);
-}
-
-#[test]
-fn bits() {
-    matrix(0x5eed_0054, |kind| kind.bit != 0);
-}
+matrix_tests!(0x5eed_0050);
 
 /// Small tiles of every kind and way through the kernel.
 pub(crate) fn small_cases(random: &mut Random) -> Vec<Case> {

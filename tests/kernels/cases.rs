@@ -175,3 +175,30 @@ pub(crate) fn shape(
     bytes.extend([shared, check.into(), 0, 0].iter().flat_map(|n: &u32| n.to_le_bytes()));
     bytes
 }
+
+/// The matrix of a kernel, in four parts that run side by side.
+macro_rules! matrix_tests {
+    ($seed:literal) => {
+        #[test]
+        fn no_predictor() {
+            matrix($seed + 1, |kind| kind.predictor == 1 && kind.bit == 0);
+        }
+
+        #[test]
+        fn horizontal_differences() {
+            matrix($seed + 2, |kind| kind.predictor == 2);
+        }
+
+        #[test]
+        fn floating_point_differences() {
+            matrix($seed + 3, |kind| kind.predictor == 3);
+        }
+
+        #[test]
+        fn bits() {
+            matrix($seed + 4, |kind| kind.bit != 0);
+        }
+    };
+}
+
+pub(crate) use matrix_tests;

@@ -3,6 +3,7 @@
 use crate::cases::{Work, shape};
 use crate::device::{Arguments, Device, Mode, Random, Size};
 use crate::kernels;
+use crate::place;
 use crate::reference::{self, Kind};
 
 const BASE: u64 = 0x3_0000_0000;
@@ -125,4 +126,49 @@ fn tiles_far_apart() {
     let size = Work { shared: 1024, warps: 1, blocks: 1 }.size(1);
     device.launch(kernels(), "undo", size, arguments, Mode::Converged).unwrap();
     assert_eq!(device.get(out), reference::undo(kind, 1, 100, &bytes[..100]));
+}
+
+/// Samples of a tile with pixels of a gibibyte, and where they go.
+#[test]
+fn placed_far_apart() {
+    let (width, rows, samples, bytes) = (3, 2, 1 << 28, 4);
+    let which = [samples as u32 - 1, 5];
+    let size = Size { grid: (1, 2), block: (256, 1), shared: 0 };
+    let places = (0..2).flat_map(|y| (0..3).flat_map(move |x| [0, 1].map(|band| (y, x, band))));
+    // From the first, and backward from the last one.
+    for (first, strides) in [
+        (64, [GIB, 5 * GIB / 2, 64]),
+        (64, [4, 64, 5 * GIB]),
+        (5 * GIB + 4097, [-4, -5 * GIB, -64]),
+        (5 * GIB + 4096, [-2 * GIB, -64, -5 * GIB / 8]),
+    ] {
+        let far = Far::new();
+        let mut device = far.device();
+        let mut random = Random::new(0x5eed_0083);
+        let source = |(y, x, band): (usize, usize, usize)| {
+            ((y * width + x) * samples + which[band] as usize) * bytes
+        };
+        let target = |(y, x, band): (usize, usize, usize)| {
+            let [pixel, line, next] = strides;
+            (first + x as i64 * pixel + y as i64 * line + band as i64 * next) as usize
+        };
+        let values: Vec<_> = places.clone().map(|at| (at, random.bytes(bytes))).collect();
+        values.iter().for_each(|(at, value)| far.put(source(*at), value));
+        let tile = place::entry(BASE, BASE + first as u64, [width, rows]);
+        let differs = device.put_u32(&[7, 7]);
+        let pointers = [device.put(&tile), device.put_u32(&which), differs];
+        let run = |compare| {
+            let shape = place::shape([samples, bytes, which.len()], compare, strides);
+            let arguments = Arguments::pointers(&pointers).and(shape);
+            device.launch(kernels(), "place", size, arguments, Mode::Converged).unwrap();
+            device.get_u32(differs)
+        };
+        assert_eq!(run(false), [7, 7]);
+        for (at, value) in &values {
+            assert_eq!(far.get(target(*at), bytes), *value, "{strides:?}: {at:?}");
+        }
+        assert_eq!(run(true), [0, 0], "{strides:?}");
+        far.put(target((1, 2, 1)) + 3, &[!values[values.len() - 1].1[3]]);
+        assert_eq!(run(true), [0, 1], "{strides:?}");
+    }
 }

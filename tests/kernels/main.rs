@@ -11,6 +11,7 @@ mod device;
 mod far;
 mod mutation;
 mod packed;
+mod place;
 mod reference;
 mod structure;
 mod undo;

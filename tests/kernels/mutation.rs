@@ -10,12 +10,12 @@ use ptx::Module;
 
 use crate::cases::{LAYOUTS, Layout};
 use crate::device::{Device, Mode, Random};
-use crate::{PTX, apply, packed, undo};
+use crate::{PTX, apply, packed, place, undo};
 
 const SEED: u64 = 0x5eed_0090;
 /// Changes a kernel.
-const QUOTAS: [(&str, usize); 5] =
-    [("undo", 48), ("apply", 40), ("adler32", 14), ("measure", 12), ("gather", 14)];
+const QUOTAS: [(&str, usize); 6] =
+    [("undo", 48), ("apply", 40), ("adler32", 14), ("measure", 12), ("gather", 14), ("place", 14)];
 /// Thread instructions after which a changed kernel is taken to hang.
 const BUDGET: u64 = 20_000_000;
 /// A line each: kernel, line, instruction, what it became, and why nobody can notice.
@@ -228,6 +228,21 @@ fn try_kernel(module: &Module, kernel: &str) -> Result<(), String> {
                 for mode in [Mode::Converged, adversarial[0], adversarial[1]] {
                     packed::run_measure(module, mode, &batch, device())?;
                 }
+            }
+        }
+        "place" => {
+            let cases = place::small_cases(&mut random);
+            for case in &cases {
+                place::run_all(module, Mode::Converged, case, &mut random, device)?;
+            }
+            for ([bytes, samples], arrangement) in place::compact_cases() {
+                place::run_compact(module, [bytes, samples, 32], arrangement, 2, device)?;
+            }
+            for case in place::cases_with_differences() {
+                place::run_differences(module, &case, &mut random, device)?;
+            }
+            for (case, mode) in cases.iter().zip(adversarial.iter().cycle()) {
+                place::run_all(module, *mode, case, &mut random, device)?;
             }
         }
         _ => {

@@ -7,6 +7,7 @@ use crate::cases::{Layout, Work};
 use crate::device::{Device, Mode, Random};
 use crate::kernels;
 use crate::packed;
+use crate::place::{self, INTERLEAVED, PLANAR};
 use crate::reference::Kind;
 use crate::undo;
 
@@ -84,4 +85,26 @@ fn balance_of_the_others() {
             .unwrap();
     check_balance("gather", &stats);
     check_sectors("gather", &stats, 64 * 9000 * 2);
+}
+
+/// Samples of a tile of 256 x 256 go to planes and to pixels.
+#[test]
+fn sectors_and_balance_of_placing() {
+    let (width, blocks) = (256, 32);
+    for (bytes, samples) in [(1, 1), (1, 3), (4, 1), (4, 3)] {
+        // A plane has some bytes out of every sector of the tile, so that each reads all of it.
+        for (arrangement, times) in [(PLANAR, samples), (INTERLEAVED, 1)] {
+            let what = format!("place, {samples} x {bytes} bytes, {times} x read");
+            let sizes = [bytes, samples, width];
+            let stats =
+                place::run_compact(kernels(), sizes, arrangement, blocks, Device::new).unwrap();
+            let all = width * width * samples;
+            // A warp looks up the band at every step, and its tile once, in three loads.
+            let tables = all / 32 + 3 * 8 * blocks as usize;
+            let most = times * all * bytes / 32 + tables;
+            println!("{what}: {} sectors of {most}", stats.sectors_loaded);
+            assert!(stats.sectors_loaded <= most as u64, "{what}: {}", stats.sectors_loaded);
+            check_balance(&what, &stats);
+        }
+    }
 }

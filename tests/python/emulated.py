@@ -53,14 +53,14 @@ class Outcome:
         return "status %s\n%s\n%s" % (self.status, self.answer, self.stderr[-2000:])
 
 
-def work(order, tmp_path=None, timeout=300, **settings):
-    """Runs the worker on an order (a dict); see emulated_worker.py."""
+def work(order, tmp_path=None, timeout=300, worker=WORKER, **settings):
+    """Runs a worker on an order (a dict); see emulated_worker.py and device_worker.py."""
     require()
     report = str(tmp_path / "report.json") if tmp_path is not None else None
     if report and os.path.exists(report):
         os.unlink(report)
     done = subprocess.run(
-        [sys.executable, WORKER, json.dumps(order)], env=environment(report, **settings),
+        [sys.executable, worker, json.dumps(order)], env=environment(report, **settings),
         capture_output=True, text=True, timeout=timeout,
     )  # fmt: skip
     return Outcome(done, report)

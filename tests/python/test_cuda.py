@@ -3,6 +3,7 @@ and what happens where there is none."""
 
 import itertools
 import os
+import subprocess
 
 import emulated
 import harness
@@ -93,8 +94,6 @@ def test_gdal_translate_both_ways(tmp_path):
     env = emulated.environment(tmp_path / "report.json")
     target = str(tmp_path / "out.tif")
     command = ["gdal_translate", "-q", "-if", "GPUGTiff", "-of", "GPUGTiff", "-co", "PREDICTOR=3", path, target]
-    import subprocess
-
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done
     harness.same_pixels(gdal.Open(path), gdal.Open(target))
@@ -198,9 +197,10 @@ def _behind(report, sync):
 
 
 def _last_of_a_call(report, n):
-    """The writer gives the engine one batch of several of the device's at a time."""
+    """A batch of the writer's is two of the device's. Those of the next are submitted meanwhile or
+    not: that depends on how fast the rows come."""
     calls = emulated.operations(report, "nvcomp")
-    return n + 1 < len(calls) and calls[n + 1]["thread"] != calls[n]["thread"] or n % 3 == 2
+    return n + 1 < len(calls) and calls[n + 1]["thread"] != calls[n]["thread"] or n % 2 == 1
 
 
 # ---- memory --------------------------------------------------------------------------------------
@@ -317,7 +317,8 @@ REFUSALS = [
     ({"FREE_MB": 5}, "the GPU has no free memory"),
     ({"GPUGTIFF_NVCOMP": "/nowhere/libnvcomp.so.6"}, "/nowhere/libnvcomp.so.6 is not nvCOMP"),
     ({"LD_LIBRARY_PATH": "/nowhere"}, "no NVIDIA driver is installed"),
-    ({"COMPUTE_MODE": "prohibited"}, "cannot be used by this process"),
+    ({"COMPUTE_MODE": "prohibited"}, "the GPU is in prohibited mode"),
+    ({"COMPUTE_MODE": "exclusive"}, "the GPU is in exclusive mode"),
 ]
 
 
@@ -366,3 +367,21 @@ def test_both_interfaces_of_nvcomp(nvcomp, tmp_path):
     path = make(tmp_path / "in.tif", options=options("ZSTD", 2, 64))
     done = emulated.alone(emulated.work({"do": "read", "path": path}, tmp_path, NVCOMP=nvcomp))
     assert done.counter("CUDA_TILES_DECODED") > 0
+
+
+# ---- a device that is wrong -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verify, wrong", [("ALL", 30), ("FIRST", 100)])
+def test_a_device_that_decodes_wrongly(verify, wrong, tmp_path):
+    """It says that all is well, and ZSTD has no checksum: the comparison with the CPU notices."""
+    path = make(tmp_path / "in.tif", "u2", size=(700, 500), options=options("ZSTD", 2, 32))
+    done = emulated.right(emulated.work({"do": "read", "path": path}, tmp_path, WRONG=wrong, GPUGTIFF_VERIFY=verify))
+    assert done.counter("CUDA_MISMATCHES") == 1 and done.counter("CUDA_TILES_REDONE") > 0, done
+    assert any("gives other results than the CPU" in text for _, _, text in done.answer["messages"]), done
+
+
+def test_a_checksum_notices_too(tmp_path):
+    path = make(tmp_path / "in.tif", "u2", size=(700, 500), options=options("DEFLATE", 2, 32))
+    done = emulated.right(emulated.work({"do": "read", "path": path}, tmp_path, WRONG=100, GPUGTIFF_VERIFY="NO"))
+    assert done.counter("CUDA_TILES_REDONE") > 0 and done.counter("CUDA_TILES_DECODED") > 0, done

@@ -159,7 +159,8 @@ impl Arena {
         Ok(matches!(self.host, Some((Host::Pinned(_), _))))
     }
 
-    /// Where the n-th batch of a run finds its memory, with the host memory of this lane.
+    /// Where the n-th batch of a run finds its memory, with the host memory of this lane. With as
+    /// many output regions as lanes each lane has its own: lanes are not given back in order.
     pub(super) fn place(&self, sizes: Sizes, n: u64, lane: usize) -> Option<Place> {
         let sizes = sizes.aligned();
         let device = self.memory.as_ref()?.address();
@@ -168,12 +169,16 @@ impl Arena {
             Host::Pageable(words) => words.0.cast(),
         };
         let outputs = device + 2 * sizes.input as u64;
+        let region = match sizes.output_regions {
+            LANES => lane as u64,
+            regions => n % regions as u64,
+        };
         let lane = host.wrapping_add(lane * (sizes.input + sizes.output));
         Some(Place {
             host_input: lane,
             host_output: lane.wrapping_add(sizes.input),
             input: device + (n % 2) * sizes.input as u64,
-            output: outputs + (n % sizes.output_regions as u64) * sizes.output as u64,
+            output: outputs + region * sizes.output as u64,
             work: outputs + (sizes.output_regions * sizes.output) as u64,
         })
     }

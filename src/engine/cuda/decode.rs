@@ -10,14 +10,16 @@ use std::sync::Arc;
 use super::arena::Sizes;
 use super::driver::Answer;
 use super::frames;
-use super::kernels::{DecodeTile, Report, Shape, Undo};
+use super::kernels::{DecodeTile, Shape, Undo};
 use super::nvcomp::Tables;
 use super::nvtx::Range;
+use super::plan::Planned;
 use super::probe::Gpu;
 use super::run::{Lane, Submission};
 use super::staging::{Item, inspect, place, read};
-use super::tables::{Arrays, Chunk, report};
-use super::verify::{Kind, Verdict};
+use super::tables::{Arrays, Chunk, head, report};
+use super::target::{Target, Upload};
+use super::verify::{Check, Kind, Verdict};
 use super::{SUCCESS, Works};
 use crate::engine::cpu;
 use crate::engine::{Batch, Codec, PixelSink, Pixels, TileError, TileJob, TileSpec};
@@ -52,42 +54,28 @@ pub(super) struct Plan {
     pub(super) sizes: Sizes,
 }
 
-impl Plan {
-    /// Plans batches of at most `tiles` tiles within `budget` bytes of device memory; `None` if
-    /// not even one fits.
-    pub(super) fn new(
-        gpu: &Gpu,
-        spec: &Arc<TileSpec>,
-        tiles: usize,
-        budget: usize,
-    ) -> Answer<Option<Plan>> {
-        let needs = match spec.codec {
-            Codec::None => None,
-            codec => Some(gpu.nvcomp.alignments(codec, None)?),
-        };
-        let align = needs.map_or(16, |needs| needs.input.max(8));
-        let lead = if spec.codec == Codec::Deflate { frames::ZLIB_HEADER } else { 0 };
-        let mut tiles = tiles;
-        while tiles > 0 {
-            let plan = Plan::of(gpu, spec, tiles, align, lead)?;
-            let need = plan.sizes.device();
-            if need <= budget {
-                return Ok(Some(plan));
-            }
-            // Nearly proportional: one or two rounds.
-            let fewer = (tiles as u128 * budget as u128 / need as u128) as usize;
-            tiles = fewer.min(tiles - 1);
-        }
-        Ok(None)
+impl Planned for Plan {
+    fn tiles(&self) -> usize {
+        self.tiles
     }
 
-    fn of(
-        gpu: &Gpu,
-        spec: &Arc<TileSpec>,
-        tiles: usize,
-        align: usize,
-        lead: usize,
-    ) -> Answer<Plan> {
+    fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    fn resized(&self, gpu: &Gpu, tiles: usize) -> Answer<Plan> {
+        Plan::new(gpu, &self.spec, tiles)
+    }
+}
+
+impl Plan {
+    /// Plans batches of `tiles` tiles.
+    pub(super) fn new(gpu: &Gpu, spec: &Arc<TileSpec>, tiles: usize) -> Answer<Plan> {
+        let align = match spec.codec {
+            Codec::None => 16,
+            codec => gpu.nvcomp.alignments(codec, None)?.input.max(8),
+        };
+        let lead = if spec.codec == Codec::Deflate { frames::ZLIB_HEADER } else { 0 };
         let stored = spec.stored_row_bytes() * spec.height;
         // A tile that does not compress is a little larger than its pixels.
         let slots = tiles * (stored + stored / 128 + 64 + align);
@@ -102,7 +90,11 @@ impl Plan {
         let crop = (spec.tile_bytes() + 1).next_multiple_of(CROP_ALIGN);
         let output = head(tiles) + tiles * crop;
         let sizes = Sizes {
-            input: slots + SLACK + 2 * 256 + tiles * Arrays::TILE_BYTES,
+            input: slots
+                + SLACK
+                + 2 * 256
+                + tiles * (Arrays::TILE_BYTES + Arrays::PLACE_BYTES)
+                + 4 * spec.samples,
             output,
             output_regions: 2,
             work: raw * tiles + temporary + 256,
@@ -131,17 +123,16 @@ impl Plan {
     }
 }
 
-/// Bytes of the reports in front of the pixels.
-fn head(tiles: usize) -> usize {
-    (tiles * size_of::<Report>()).next_multiple_of(256)
-}
-
 /// A batch on its way.
 pub(super) struct Flight {
     lane: Lane,
     plan: Arc<Plan>,
     works: Arc<Works>,
     items: Vec<Item>,
+    /// Tiles that go to the device.
+    count: usize,
+    /// Where pixels stay on the device; else they come down.
+    target: Option<Arc<Target>>,
     threads: usize,
     outcome: Answer<()>,
 }
@@ -155,6 +146,7 @@ impl Flight {
         mut lane: Lane,
         batch: &Batch,
         jobs: &[TileJob],
+        target: Option<&Arc<Target>>,
     ) -> Result<Flight> {
         let mut items = place(plan, jobs);
         let end = items.last().map_or(0, |item| item.bytes.end);
@@ -170,7 +162,9 @@ impl Flight {
             lane,
             plan: Arc::clone(plan),
             works: Arc::clone(works),
+            count: items.iter().filter(|item| item.on_device).count(),
             items,
+            target: target.cloned(),
             threads: batch.threads,
             outcome: Ok(()),
         };
@@ -179,26 +173,25 @@ impl Flight {
     }
 
     fn submit(&mut self, end: usize) -> Answer<()> {
-        let mut count = 0;
-        let mut crop = 0;
-        for item in &mut self.items {
-            if item.device.is_some() {
-                item.device = Some(count);
-                item.crop = crop;
-                let pixel = self.plan.spec.samples * self.plan.spec.sample.bytes();
-                crop += (item.part.width * item.part.height * pixel).next_multiple_of(CROP_ALIGN);
-                count += 1;
-            }
-        }
-        if count == 0 {
+        if self.count == 0 {
             return Ok(());
         }
-        let gpu = Arc::clone(&self.lane.run().gpu);
+        let (pixel, mut down) = (self.pixel_bytes(), head(self.count));
+        for item in self.items.iter_mut().filter(|item| item.on_device) {
+            item.crop = down;
+            down += (item.part.width * item.part.height * pixel).next_multiple_of(CROP_ALIGN);
+        }
+        let gpu = Arc::clone(&self.works.gpu);
         let _current = gpu.device.enter()?;
-        let (plan, items) = (&self.plan, &self.items);
-        let arrays = Arrays::new((end + SLACK).next_multiple_of(256), count);
-        let down = head(count) + crop;
-        self.lane.submit(|submission| send(&gpu, plan, items, arrays, end, down, submission))?;
+        let target = self.target.as_deref();
+        let wanted = target.map_or(0, |target| target.which().len());
+        let arrays = Arrays::new((end + SLACK).next_multiple_of(256), self.count, wanted);
+        let (plan, items, count) = (&*self.plan, &*self.items, self.count);
+        if target.is_some() {
+            down = head(count);
+        }
+        let order = Order { gpu: &gpu, plan, items, count, target, arrays, end, down };
+        self.lane.submit(|submission| order.send(submission))?;
         self.works.tally.batch(arrays.uploaded, down);
         Ok(())
     }
@@ -206,10 +199,10 @@ impl Flight {
     /// Waits for the batch and delivers it; the tiles that neither the device nor the CPU could
     /// decode come back.
     pub(super) fn land(mut self, sink: &dyn PixelSink) -> Vec<TileError> {
-        let gpu = Arc::clone(&self.lane.run().gpu);
+        let device = Arc::clone(&self.works.gpu.device);
         let waiting = Range::new(c"GPUGTiff wait");
         let outcome = match self.outcome {
-            Ok(()) => gpu.device.enter().and_then(|_current| {
+            Ok(()) => device.enter().and_then(|_current| {
                 let waited = self.lane.wait();
                 if waited.is_ok() {
                     self.works.tally.times(self.lane.times());
@@ -221,14 +214,12 @@ impl Flight {
         drop(waiting);
         let _range = Range::new(c"GPUGTiff deliver");
         self.restore_headers();
-        let on_device: Vec<usize> =
-            (0..self.items.len()).filter(|&i| self.items[i].device.is_some()).collect();
         if let Err(fault) = outcome {
             self.works.note_fault(fault);
             return self.on_cpu(&vec![true; self.items.len()], sink);
         }
-        let mut redo: Vec<bool> = self.items.iter().map(|item| item.device.is_none()).collect();
-        let failed = self.failed(&on_device);
+        let mut redo: Vec<bool> = self.items.iter().map(|item| !item.on_device).collect();
+        let failed = self.failed();
         if self.plan.spec.codec == Codec::Zstd && !failed.is_empty() {
             // Nothing vouches for its neighbours.
             redo.fill(true);
@@ -253,27 +244,22 @@ impl Flight {
     }
 
     /// Tiles that the device says it could not unpack, or whose checksum is wrong.
-    fn failed(&self, on_device: &[usize]) -> Vec<usize> {
-        let needed = |item: &Item| (self.plan.spec.stored_row_bytes() * item.job.rows) as u64;
-        if self.plan.spec.codec == Codec::None {
+    fn failed(&self) -> Vec<usize> {
+        let (codec, row) = (self.plan.spec.codec, self.plan.spec.stored_row_bytes());
+        if codec == Codec::None {
             return Vec::new();
         }
-        let check = self.plan.spec.codec == Codec::Deflate;
         let (_, output) = self.lane.view();
-        let mut failed = Vec::new();
-        for (n, &i) in on_device.iter().enumerate() {
+        let right = |n: usize, item: &Item| {
             let report = report(output, n);
-            let item = &self.items[i];
-            let right = report.status == SUCCESS
-                && report.size >= needed(item)
-                && report.size
-                    <= (self.plan.spec.stored_row_bytes() * self.plan.spec.height) as u64
-                && (!check || report.adler == item.adler);
-            if !right {
-                failed.push(i);
-            }
-        }
-        failed
+            let rows = row * item.job.rows..=row * self.plan.spec.height;
+            report.status == SUCCESS
+                && rows.contains(&(report.size as usize))
+                && (codec != Codec::Deflate || report.adler == item.adler)
+        };
+        let sent = self.items.iter().enumerate().filter(|(_, item)| item.on_device);
+        let wrong = sent.enumerate().filter(|(n, (_, item))| !right(*n, item));
+        wrong.map(|(_, (i, _))| i).collect()
     }
 
     fn pixel_bytes(&self) -> usize {
@@ -281,11 +267,10 @@ impl Flight {
     }
 
     /// The pixels of a tile in the lane's output.
-    fn pixels<'a>(&self, item: &Item, count: usize, output: &'a [u8]) -> Pixels<'a> {
+    fn pixels<'a>(&self, item: &Item, output: &'a [u8]) -> Pixels<'a> {
         let row_bytes = item.part.width * self.pixel_bytes();
-        let start = head(count) + item.crop;
         Pixels {
-            data: &output[start..start + row_bytes * item.part.height],
+            data: &output[item.crop..][..row_bytes * item.part.height],
             rows: item.part.height,
             row_bytes,
             x: item.part.x,
@@ -304,7 +289,9 @@ impl Flight {
         if picked.is_empty() {
             return true;
         }
-        let count = self.items.iter().filter(|item| item.device.is_some()).count();
+        if let Some(target) = &self.target {
+            return self.verified_there(target, check, &picked, redo);
+        }
         let (input, output) = self.lane.view();
         let verdict = Verdict::default();
         // Known by their places here.
@@ -313,9 +300,36 @@ impl Flight {
             (TileJob { id: i as u64, ..item.job }, &input[item.bytes.clone()])
         };
         let tiles: Vec<(TileJob, &[u8])> = picked.iter().map(known).collect();
-        let compare = Compare { flight: self, output, count, verdict: &verdict };
+        let compare = Compare { flight: self, output, verdict: &verdict };
         let failed = cpu::decode_staged(&self.plan.spec, self.threads, &tiles, &compare);
         let right = verdict.right() && failed.is_empty();
+        self.works.tally.verified.add(picked.len() as u64);
+        let intact = failed.is_empty() && !redo.iter().any(|&again| again);
+        self.works.judged(check, right, intact);
+        right
+    }
+
+    /// Compares, on the device, what is in the target's memory with the CPU's pixels.
+    fn verified_there(
+        &self,
+        target: &Arc<Target>,
+        check: Check,
+        picked: &[usize],
+        redo: &[bool],
+    ) -> bool {
+        let (input, _) = self.lane.view();
+        let tile = |&i: &usize| (self.items[i].job, &input[self.items[i].bytes.clone()]);
+        let tiles: Vec<(TileJob, &[u8])> = picked.iter().map(tile).collect();
+        let upload = Upload::new(target);
+        let failed = cpu::decode_staged(&self.plan.spec, self.threads, &tiles, &upload);
+        let same = match upload.differs(&self.works.gpu) {
+            Ok(differs) => !differs,
+            Err(fault) => {
+                self.works.note_fault(fault);
+                return false;
+            }
+        };
+        let right = same && failed.is_empty();
         self.works.tally.verified.add(picked.len() as u64);
         let intact = failed.is_empty() && !redo.iter().any(|&again| again);
         self.works.judged(check, right, intact);
@@ -325,16 +339,18 @@ impl Flight {
     /// Hands the pixels on, on all threads.
     fn deliver(&self, redo: &[bool], sink: &dyn PixelSink) {
         let good: Vec<usize> = (0..redo.len()).filter(|&i| !redo[i]).collect();
-        let count = self.items.iter().filter(|item| item.device.is_some()).count();
+        self.works.tally.decoded.add(good.len() as u64);
+        if self.target.is_some() {
+            return;
+        }
         let (_, output) = self.lane.view();
         let group = (TASK_BYTES / self.plan.spec.tile_bytes().max(1)).clamp(1, 256);
         pool::run(self.threads, good.len().div_ceil(group), &|task| {
             for &i in good.iter().skip(task * group).take(group) {
                 let item = &self.items[i];
-                sink.put(item.job.id, self.pixels(item, count, output));
+                sink.put(item.job.id, self.pixels(item, output));
             }
         });
-        self.works.tally.decoded.add(good.len() as u64);
     }
 
     /// Decodes the marked tiles on the CPU, from the staging memory.
@@ -348,95 +364,115 @@ impl Flight {
     }
 }
 
-/// Submits a batch whose tiles are in the lane: writes the tables, since they hold device addresses
-/// which are known only now, and asks for everything up to the download.
-fn send(
-    gpu: &Gpu,
-    plan: &Plan,
-    items: &[Item],
+/// What is submitted of a batch whose tiles are in the lane.
+struct Order<'a> {
+    gpu: &'a Gpu,
+    plan: &'a Plan,
+    items: &'a [Item],
+    /// Tiles that go to the device.
+    count: usize,
+    target: Option<&'a Target>,
     arrays: Arrays,
+    /// Where the tiles end in the lane's input.
     end: usize,
+    /// Bytes that come down.
     down: usize,
-    submission: &mut Submission<'_>,
-) -> Answer<()> {
-    let count = items.iter().filter(|item| item.device.is_some()).count();
-    let place = submission.place;
-    let output = place.output + head(count) as u64;
-    let input = submission.tables();
-    input[end..arrays.end].fill(0);
-    for (at, item) in items.iter().filter(|item| item.device.is_some()).enumerate() {
-        let raw = match plan.spec.codec {
-            Codec::None => place.input + item.stream.start as u64,
-            _ => place.work + (at * plan.raw) as u64,
+}
+
+impl Order<'_> {
+    /// Writes the tables, since they hold device addresses which are known only now, and asks for
+    /// everything up to the download.
+    fn send(&self, submission: &mut Submission<'_>) -> Answer<()> {
+        let Order { gpu, plan, count, arrays, .. } = *self;
+        let place = submission.place;
+        let input = submission.tables();
+        input[self.end..arrays.end].fill(0);
+        for (at, item) in self.items.iter().filter(|item| item.on_device).enumerate() {
+            let raw = match plan.spec.codec {
+                Codec::None => place.input + item.stream.start as u64,
+                _ => place.work + (at * plan.raw) as u64,
+            };
+            let tile = DecodeTile {
+                raw,
+                out: place.output + item.crop as u64,
+                rows: item.job.rows as u32,
+                x: item.part.x as u32,
+                y: item.part.y as u32,
+                width: item.part.width as u32,
+                height: item.part.height as u32,
+                adler: item.adler,
+                reserved: [0; 3],
+            };
+            let chunk = Chunk {
+                input: place.input + item.stream.start as u64,
+                input_bytes: item.stream.len(),
+                output: raw,
+                room: plan.spec.stored_row_bytes() * plan.spec.height,
+            };
+            arrays.put_chunk(input, at, chunk);
+            arrays.put_tile(input, at, &tile.bytes(), SENTINEL);
+            if let Some(target) = self.target {
+                arrays.put_place(input, at, &target.place(item, tile.out));
+            }
+        }
+        if let Some(target) = self.target {
+            arrays.put_which(input, target.which());
+        }
+        submission.upload(arrays.uploaded)?;
+        let stream = submission.compute(2)?;
+        let packed = plan.spec.codec != Codec::None;
+        let check = plan.spec.codec == Codec::Deflate;
+        let here = |offset: usize| place.input + offset as u64;
+        if packed {
+            let tables = Tables {
+                inputs: here(arrays.inputs),
+                input_bytes: here(arrays.input_bytes),
+                outputs: here(arrays.outputs),
+                room: here(arrays.room),
+                output_bytes: here(arrays.sizes),
+                statuses: here(arrays.statuses),
+                count,
+                largest: plan.spec.stored_row_bytes() * plan.spec.height,
+                temporary: (place.work + (plan.raw * plan.tiles) as u64).next_multiple_of(256),
+                temporary_bytes: plan.temporary,
+            };
+            // SAFETY: regions of this batch and the work region, which belongs to the compute
+            // stream; the plan made them large enough.
+            unsafe { gpu.nvcomp.decompress(plan.spec.codec, &tables, stream, &gpu.device)? };
+        }
+        submission.unpacked()?;
+        if check {
+            let arrays = [arrays.outputs, arrays.sizes, arrays.room, arrays.adler].map(here);
+            // SAFETY: as above.
+            unsafe { gpu.kernels.adler32(stream, count, arrays)? };
+        }
+        let or_null = |there: bool, offset: usize| if there { here(offset) } else { 0 };
+        let undo = Undo {
+            tiles: here(arrays.tiles),
+            statuses: or_null(packed, arrays.statuses),
+            actual: or_null(packed, arrays.sizes),
+            adler: or_null(check, arrays.adler),
+            reports: place.output,
         };
-        let tile = DecodeTile {
-            raw,
-            out: output + item.crop as u64,
-            rows: item.job.rows as u32,
-            x: item.part.x as u32,
-            y: item.part.y as u32,
-            width: item.part.width as u32,
-            height: item.part.height as u32,
-            adler: item.adler,
-            reserved: [0; 3],
-        };
-        let chunk = Chunk {
-            input: place.input + item.stream.start as u64,
-            input_bytes: item.stream.len(),
-            output: raw,
-            room: plan.spec.stored_row_bytes() * plan.spec.height,
-        };
-        arrays.put_chunk(input, at, chunk);
-        arrays.put_tile(input, at, &tile.bytes(), SENTINEL);
-    }
-    submission.upload(arrays.uploaded)?;
-    let stream = submission.compute(2)?;
-    let packed = plan.spec.codec != Codec::None;
-    let check = plan.spec.codec == Codec::Deflate;
-    let here = |offset: usize| place.input + offset as u64;
-    if packed {
-        let tables = Tables {
-            inputs: here(arrays.inputs),
-            input_bytes: here(arrays.input_bytes),
-            outputs: here(arrays.outputs),
-            room: here(arrays.room),
-            output_bytes: here(arrays.sizes),
-            statuses: here(arrays.statuses),
-            count,
-            largest: plan.spec.stored_row_bytes() * plan.spec.height,
-            temporary: (place.work + (plan.raw * plan.tiles) as u64).next_multiple_of(256),
-            temporary_bytes: plan.temporary,
-        };
-        // SAFETY: regions of this batch and the work region, which belongs to the compute
-        // stream; the plan made them large enough.
-        unsafe { gpu.nvcomp.decompress(plan.spec.codec, &tables, stream, &gpu.device)? };
-    }
-    submission.unpacked()?;
-    if check {
-        let arrays = [arrays.outputs, arrays.sizes, arrays.room, arrays.adler].map(here);
+        let rows = self.items.iter().map(|item| item.part.height).max().unwrap_or(1);
+        let shape = Shape::new(&plan.spec, check);
         // SAFETY: as above.
-        unsafe { gpu.kernels.adler32(stream, count, arrays)? };
+        unsafe { gpu.kernels.undo(stream, count, rows, undo, shape)? };
+        if let Some(target) = self.target {
+            target.order(stream)?;
+            let tables = [here(arrays.places), here(arrays.which), 0];
+            let shape = target.shape(false);
+            // SAFETY: as above; the target is the caller's word.
+            unsafe { gpu.kernels.place(stream, count, rows, tables, shape)? };
+        }
+        submission.download(self.down)
     }
-    let or_null = |there: bool, offset: usize| if there { here(offset) } else { 0 };
-    let undo = Undo {
-        tiles: here(arrays.tiles),
-        statuses: or_null(packed, arrays.statuses),
-        actual: or_null(packed, arrays.sizes),
-        adler: or_null(check, arrays.adler),
-        reports: place.output,
-    };
-    let rows = items.iter().map(|item| item.part.height).max().unwrap_or(1);
-    let shape = Shape::new(&plan.spec, check);
-    // SAFETY: as above.
-    unsafe { gpu.kernels.undo(stream, count, rows, undo, shape)? };
-    submission.download(down)
 }
 
 /// Compares the CPU's pixels with the device's.
 struct Compare<'a> {
     flight: &'a Flight,
     output: &'a [u8],
-    count: usize,
     verdict: &'a Verdict,
 }
 
@@ -444,7 +480,7 @@ impl PixelSink for Compare<'_> {
     fn put(&self, id: u64, pixels: Pixels<'_>) {
         let flight = self.flight;
         let item = &flight.items[id as usize];
-        let ours = flight.pixels(item, self.count, self.output);
+        let ours = flight.pixels(item, self.output);
         let pixel = flight.pixel_bytes();
         for (y, row) in ours.data.chunks_exact(ours.row_bytes.max(1)).enumerate() {
             let at = (item.part.y + y) * pixels.row_bytes + item.part.x * pixel;

@@ -28,6 +28,8 @@ pub(super) struct Fault {
 const STICKY: [Range<i32>; 4] = [700..701, 702..703, 710..711, 714..720];
 /// CUDA_ERROR_OUT_OF_MEMORY.
 const OUT_OF_MEMORY: i32 = 2;
+/// CUDA_ERROR_INVALID_VALUE: an address that the driver does not know.
+const INVALID_VALUE: i32 = 1;
 /// CUDA_ERROR_DEINITIALIZED: the process is exiting.
 const DEINITIALIZED: i32 = 4;
 /// What we answer instead of calling a driver that must be left alone.
@@ -43,7 +45,8 @@ impl Fault {
         !self.nvcomp && self.code == OUT_OF_MEMORY
     }
 
-    fn is_sticky(self) -> bool {
+    /// The driver is left alone from now on.
+    pub(super) fn is_sticky(self) -> bool {
         !self.nvcomp && STICKY.iter().any(|codes| codes.contains(&self.code))
     }
 }
@@ -109,21 +112,37 @@ pub(super) fn capability(ordinal: i32) -> Answer<(i32, i32)> {
     ))
 }
 
+/// Name, multiprocessors and compute capability of a device; nothing is taken hold of.
+pub(super) fn describe(ordinal: i32) -> Answer<(String, i32, (i32, i32))> {
+    use sys::CUdevice_attribute_enum as Attribute;
+    let fault = |call: &'static str| move |error| Fault::new(call, error);
+    let device = result::device::get(ordinal).map_err(fault("cuDeviceGet"))?;
+    // SAFETY: a device of this driver.
+    let multiprocessors = unsafe {
+        let which = Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        result::device::get_attribute(device, which).map_err(fault("cuDeviceGetAttribute"))
+    }?;
+    let name = result::device::get_name(device).map_err(fault("cuDeviceGetName"))?;
+    Ok((name, multiprocessors, capability(ordinal)?))
+}
+
+/// Who may use the device.
+pub(super) fn compute_mode(ordinal: i32) -> Answer<i32> {
+    use sys::CUdevice_attribute_enum as Attribute;
+    let fault = |call: &'static str| move |error| Fault::new(call, error);
+    let device = result::device::get(ordinal).map_err(fault("cuDeviceGet"))?;
+    let which = Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE;
+    // SAFETY: a device of this driver.
+    unsafe { result::device::get_attribute(device, which) }.map_err(fault("cuDeviceGetAttribute"))
+}
+
 impl Device {
     /// Takes hold of the primary context of the device with this number.
     pub(super) fn open(ordinal: i32) -> Answer<Device> {
         let fault = |call: &'static str| move |error| Fault::new(call, error);
         let device = result::device::get(ordinal).map_err(fault("cuDeviceGet"))?;
-        let attribute = |which| {
-            // SAFETY: a device of this driver.
-            unsafe { result::device::get_attribute(device, which) }
-                .map_err(fault("cuDeviceGetAttribute"))
-        };
-        use sys::CUdevice_attribute_enum as Attribute;
-        let multiprocessors = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let capability = capability(ordinal)?;
-        let name = result::device::get_name(device).map_err(fault("cuDeviceGetName"))?;
-        // SAFETY: as above. The device that is used stays with the process: nothing is called
+        let (name, multiprocessors, capability) = describe(ordinal)?;
+        // SAFETY: a device of this driver. The device that is used stays with the process: nothing is called
         // while it exits.
         let context = unsafe { result::primary_ctx::retain(device) }
             .map_err(fault("cuDevicePrimaryCtxRetain"))?;
@@ -252,6 +271,83 @@ impl Current {
     }
 }
 
+/// Whose memory an address is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// This device's, in the context that we use.
+    Here,
+    /// Another device's, or another context's of this one.
+    Elsewhere,
+    /// The host's, or nobody's that the driver knows.
+    Host,
+}
+
+/// Streams that are names for the current context's own: the default, the legacy default, the
+/// thread's default.
+const NAMED_STREAMS: u64 = 2;
+
+impl Current {
+    /// Whose memory this is.
+    pub(super) fn owner(&self, address: u64) -> Answer<Owner> {
+        use sys::CUpointer_attribute_enum as Attribute;
+        let memory: c_uint =
+            match self.attribute(Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) {
+                Err(Fault { code: INVALID_VALUE, nvcomp: false, .. }) => return Ok(Owner::Host),
+                answer => answer?,
+            };
+        if memory != sys::CUmemorytype_enum::CU_MEMORYTYPE_DEVICE as c_uint {
+            return Ok(Owner::Host);
+        }
+        let ordinal: c_int =
+            self.attribute(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)?;
+        // Memory of a pool has none.
+        let context: usize = self.attribute(Attribute::CU_POINTER_ATTRIBUTE_CONTEXT, address)?;
+        let ours = context == 0 || context == self.device.context.addr();
+        Ok(if ordinal == self.device.ordinal && ours { Owner::Here } else { Owner::Elsewhere })
+    }
+
+    fn attribute<T: Copy + Default>(
+        &self,
+        which: sys::CUpointer_attribute,
+        address: u64,
+    ) -> Answer<T> {
+        let mut value = [T::default(); 2];
+        // SAFETY: room for more than the attribute, which is as large as T.
+        let ask = || unsafe {
+            sys::cuPointerGetAttribute(value.as_mut_ptr().cast(), which, address).result()
+        };
+        self.device.ask("cuPointerGetAttribute", ask)?;
+        Ok(value[0])
+    }
+
+    /// Whether a stream of the caller's belongs to the context that we use.
+    ///
+    /// # Safety
+    /// It must be a stream, or one of the names of a context's own.
+    pub(super) unsafe fn is_ours(&self, stream: *mut c_void) -> Answer<bool> {
+        if stream.addr() as u64 <= NAMED_STREAMS {
+            return Ok(self.before.is_none_or(|before| before == self.device.context));
+        }
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the caller's promise.
+        let ask = || unsafe { sys::cuStreamGetCtx(stream.cast(), &mut context).result() };
+        self.device.ask("cuStreamGetCtx", ask)?;
+        Ok(context == self.device.context)
+    }
+
+    /// An event behind what was submitted to a stream of the caller's.
+    ///
+    /// # Safety
+    /// As for `is_ours`, of the context that we use.
+    pub(super) unsafe fn mark(&self, stream: *mut c_void) -> Answer<Event> {
+        let event = self.event()?;
+        // SAFETY: the caller's promise.
+        let record = || unsafe { result::event::record(event.event, stream.cast()) };
+        self.device.ask("cuEventRecord", record)?;
+        Ok(event)
+    }
+}
+
 impl Drop for Current {
     fn drop(&mut self) {
         if self.before == Some(self.device.context) {
@@ -324,10 +420,20 @@ impl DeviceMemory {
     }
 }
 
+impl DeviceMemory {
+    /// Gives it back before its time, once.
+    pub(super) fn free(&mut self) {
+        if self.address != 0 {
+            // SAFETY: allocated by us, freed once; whoever used it has waited for its streams.
+            let _ = self.device.ask("cuMemFree", || unsafe { result::free_sync(self.address) });
+            self.address = 0;
+        }
+    }
+}
+
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated by us, freed once; whoever used it has waited for its streams.
-        let _ = self.device.ask("cuMemFree", || unsafe { result::free_sync(self.address) });
+        self.free();
     }
 }
 
@@ -454,6 +560,8 @@ pub(super) struct Event {
 
 // SAFETY: a handle that may be used from any thread.
 unsafe impl Send for Event {}
+// SAFETY: as above, by several at once.
+unsafe impl Sync for Event {}
 
 impl Event {
     /// Waits until the stream has come here.

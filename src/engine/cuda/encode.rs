@@ -3,7 +3,8 @@
 //! The pixels of a batch go up in one buffer with the tables; `apply` predicts, nvCOMP packs,
 //! `adler32` sums up, `measure` and `gather` bring the packed tiles together behind each other.
 //! Two buffers come down: what became of each tile, and then exactly the packed bytes. Up to three
-//! batches are on their way at once. The source is asked once for each tile: whatever has to be
+//! batches are on their way at once, and the caller's next begins while the last ones of this are
+//! still out: the device does not run dry in between. The source is asked once for each tile: whatever has to be
 //! done again on the CPU is done out of the staging memory.
 
 use std::collections::VecDeque;
@@ -12,13 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::arena::LANES;
 use super::driver::Answer;
-use super::encode_plan::{Plan, head};
+use super::encode_plan::Plan;
 use super::kernels::{EncodeTile, Measure, Report, Shape};
 use super::nvcomp::Tables;
 use super::nvtx;
 use super::probe::Gpu;
 use super::run::{Lane, Submission};
-use super::tables::{Arrays, Chunk, report};
+use super::tables::{Arrays, Chunk, head, report};
 use super::verify::Verdict;
 use super::{SUCCESS, Works, decode};
 use crate::engine::cpu::{self, CpuEngine};
@@ -52,13 +53,14 @@ pub(super) fn encode(
     pile.packed.tiles.clear();
     let mut flights: VecDeque<Flight<'_>> = VecDeque::new();
     for jobs in batch.tiles.chunks(plan.tiles) {
-        if flights.len() == LANES
-            && let Some(flight) = flights.pop_front()
-        {
-            flight.land(&mut pile)?;
-        }
-        // There is one: as many were given back as were taken.
-        let lane = run.lane().ok_or_else(|| Error::Device("no lane is free".into()))?;
+        let lane = loop {
+            if let Some(lane) = run.next_lane(flights.len()) {
+                break lane;
+            }
+            if let Some(oldest) = flights.pop_front() {
+                oldest.land(&mut pile)?;
+            }
+        };
         flights.push_back(Flight::start(works, &plan, lane, batch, jobs, source));
     }
     flights.into_iter().try_for_each(|flight| flight.land(&mut pile))
@@ -139,7 +141,7 @@ impl<'a> Flight<'a> {
         let gpu = Arc::clone(&self.works.gpu);
         let _current = gpu.device.enter()?;
         let plan = Arc::clone(&self.plan);
-        let arrays = Arrays::new((self.jobs.len() * plan.pixels).next_multiple_of(256), count);
+        let arrays = Arrays::new((self.jobs.len() * plan.pixels).next_multiple_of(256), count, 0);
         let (kept, jobs) = (&self.kept, self.jobs);
         let order = Order { gpu: &gpu, plan: &plan, kept, jobs, arrays };
         let mut down = 0;

@@ -7,18 +7,18 @@ use std::time::Instant;
 use super::arena::{LANES, Sizes};
 use super::driver::Answer;
 use super::frames::{ZLIB_HEADER, ZLIB_TRAILER};
-use super::kernels::Report;
+use super::plan::{Begun, Planned};
 use super::probe::Gpu;
 use super::run::Run;
-use super::tables::Arrays;
+use super::tables::{Arrays, head};
 use super::verify::Kind;
 use super::{Works, lock};
 use crate::engine::{Codec, PixelBatch, TileSpec};
 
-/// Larger tiles are taken only after a round trip of that size: nvCOMP's header contradicts itself.
+/// Larger tiles are compared, all of a first batch of that size: nvCOMP's header contradicts itself.
 const DEFLATE_SURE: usize = 64 << 10;
 const ZSTD_SURE: usize = 16 << 20;
-/// A batch of the writer's is a quarter of BATCH_MB; three of the device's make one.
+/// A batch of the writer's is a sixth of BATCH_MB; two of the device's make one.
 const BATCH_SHARE: usize = 12;
 
 /// nvCOMP's algorithm for a level that was asked for, or was not (0).
@@ -53,28 +53,23 @@ pub(super) struct Plan {
     pub(super) sizes: Sizes,
 }
 
-impl Plan {
-    fn new(
-        gpu: &Gpu,
-        spec: &Arc<TileSpec>,
-        effort: i32,
-        wanted: usize,
-        budget: usize,
-    ) -> Answer<Option<Plan>> {
-        let mut tiles = wanted;
-        while tiles > 0 {
-            let plan = Plan::of(gpu, spec, effort, tiles)?;
-            let need = plan.sizes.device();
-            if need <= budget {
-                return Ok(Some(plan));
-            }
-            let fewer = (tiles as u128 * budget as u128 / need as u128) as usize;
-            tiles = fewer.min(tiles - 1);
-        }
-        Ok(None)
+impl Planned for Plan {
+    fn tiles(&self) -> usize {
+        self.tiles
     }
 
-    fn of(gpu: &Gpu, spec: &Arc<TileSpec>, effort: i32, tiles: usize) -> Answer<Plan> {
+    fn sizes(&self) -> Sizes {
+        self.sizes
+    }
+
+    fn resized(&self, gpu: &Gpu, tiles: usize) -> Answer<Plan> {
+        Plan::new(gpu, &self.spec, self.effort, tiles)
+    }
+}
+
+impl Plan {
+    /// Plans batches of `tiles` tiles.
+    fn new(gpu: &Gpu, spec: &Arc<TileSpec>, effort: i32, tiles: usize) -> Answer<Plan> {
         let stored = spec.stored_row_bytes() * spec.height;
         let pixels = spec.tile_bytes().next_multiple_of(16);
         let packs = spec.codec != Codec::None;
@@ -118,7 +113,7 @@ impl Plan {
         Kind::encode(&self.spec, self.effort, Some(stored).filter(|_| self.is_unsure()))
     }
 
-    /// Whether nvCOMP is known to do tiles of this size.
+    /// Whether nvCOMP's header contradicts itself about tiles of this size.
     pub(super) fn is_unsure(&self) -> bool {
         let sure = match self.spec.codec {
             Codec::Deflate => DEFLATE_SURE,
@@ -134,11 +129,6 @@ impl Plan {
     }
 }
 
-/// Bytes of the reports in front of what was packed.
-pub(super) fn head(tiles: usize) -> usize {
-    (tiles * size_of::<Report>()).next_multiple_of(256)
-}
-
 impl Works {
     /// How such tiles go through the device, if they do.
     pub(super) fn encode_plan(&self, batch: &PixelBatch) -> Option<Arc<Plan>> {
@@ -148,58 +138,44 @@ impl Works {
         if !self.takes(spec) {
             return None;
         }
-        let mut plans = lock(&self.encoding);
-        let key = ((**spec).clone(), effort);
-        let known = plans.get(&key).cloned();
+        let known = lock(&self.encoding).get(&((**spec).clone(), effort)).cloned();
         let plan = known.unwrap_or_else(|| {
-            let planned = self.gpu.device.enter().and_then(|current| {
-                let budget = self.budget(&current)?;
-                Plan::new(&self.gpu, spec, effort, self.wanted(spec, BATCH_SHARE, 1), budget)
-            });
-            let plan = self.or_too_big(planned).map(Arc::new);
-            plans.insert(key, plan.clone());
+            let tiles = self.wanted(spec, BATCH_SHARE, 1);
+            let plan = self.planned(|gpu| Plan::new(gpu, spec, effort, tiles));
+            lock(&self.encoding).insert(((**spec).clone(), effort), plan.clone());
             plan
         });
         plan.filter(|plan| !self.gpu.trust().refuted.contains(&plan.kind()))
     }
 
-    /// Remembers what became of a plan.
-    fn plan_again(&self, plan: &Plan, instead: Option<Arc<Plan>>) {
-        let key = ((*plan.spec).clone(), plan.effort);
-        lock(&self.encoding).insert(key, instead);
-    }
-
-    /// The arena, for batches of this plan or of a smaller one.
+    /// The run that such batches are encoded in: the one under way, or a new one for this plan or
+    /// a smaller one. Waits for others, who have the arena.
     pub(super) fn encode_run(&self, plan: &mut Arc<Plan>) -> Option<Arc<Run>> {
-        let current = self.gpu.device.enter().ok()?;
         let deadline = Instant::now() + self.patience();
         loop {
-            match Run::begin(&self.gpu, &current, plan.sizes) {
-                Ok(Some(run)) => {
-                    self.note_memory(&run);
-                    return Some(Arc::new(run));
-                }
-                Ok(None) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        self.tally.busy.add(1);
-                        return None;
-                    }
-                    self.gpu.arena.wait(left);
-                }
-                Err(fault) if fault.is_out_of_memory() && plan.tiles > 1 => {
-                    let (spec, effort) = (&plan.spec, plan.effort);
-                    let half = Plan::new(&self.gpu, spec, effort, plan.tiles / 2, usize::MAX);
-                    let half = self.or_too_big(half).map(Arc::new);
-                    self.plan_again(plan, half.clone());
-                    *plan = half?;
-                }
-                Err(fault) => {
-                    self.note_fault(fault);
-                    self.plan_again(plan, None);
-                    return None;
-                }
+            let mut under_way = lock(&self.encode_run);
+            let fits = |run: &Arc<Run>| run.sizes == plan.sizes && !run.has_had_its_turn();
+            if let Some(run) = under_way.upgrade().filter(fits) {
+                return Some(run);
             }
+            let instead = |plan: &Plan, instead| {
+                lock(&self.encoding).insert(((*plan.spec).clone(), plan.effort), instead);
+            };
+            match self.begin(plan, instead) {
+                Begun::Run(run) => {
+                    let run = Arc::new(run);
+                    *under_way = Arc::downgrade(&run);
+                    return Some(run);
+                }
+                Begun::Refused => return None,
+                Begun::Busy => drop(under_way),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.tally.busy.bump();
+                return None;
+            }
+            self.gpu.arena.wait(left);
         }
     }
 }

@@ -67,8 +67,21 @@ struct Report {
     u64 size;
 };
 
+struct PlaceTile {
+    u64 from, to;              // rows of interleaved samples, one after the other; the first sample's place
+    u32 w, h;                  // pixels
+    u64 reserved;
+};
+
+struct PlaceShape {
+    u32 samples, bytes;        // of a pixel at `from`, of a sample
+    u32 bands, compare;        // that are wanted; look, and change nothing
+    long long pixel, line, band;  // bytes from one to the next at `to`
+};
+
 static_assert(sizeof(Shape) == 80 && sizeof(DecodeTile) == 64, "known to the host");
 static_assert(sizeof(EncodeTile) == 64 && sizeof(Report) == 16, "known to the host");
+static_assert(sizeof(PlaceTile) == 32 && sizeof(PlaceShape) == 40, "known to the host");
 
 // ---- Global memory ------------------------------------------------------------------------------
 
@@ -103,6 +116,9 @@ template <class T> INLINE T fetch(u64 from) {
 template <> INLINE u128 fetch<u128>(u64 from) {
     return u128{fetch<u64>(from), fetch<u64>(from + 8)};
 }
+
+template <class T> INLINE bool same(T a, T b) { return a == b; }
+template <> INLINE bool same<u128>(u128 a, u128 b) { return a.low == b.low && a.high == b.high; }
 
 template <class T> INLINE void put(u64 to, T v) {
     if (to % sizeof(T) == 0) return store(to, v);
@@ -996,4 +1012,47 @@ extern "C" __global__ void __launch_bounds__(256)
     const u64 tail = head + words * 8 + thread;
     if (ends && thread < head) store(to + thread, load<u8>(from + thread));
     if (ends && tail < size) store(to + tail, load<u8>(from + tail));
+}
+
+// Whether a thread found a sample that is not there yet; with `compare` unset it is there now.
+template <class T>
+INLINE bool place_samples(const PlaceTile& tile, const u32* which, const PlaceShape& shape) {
+    const long long pixel = shape.pixel < 0 ? -shape.pixel : shape.pixel;
+    const long long band = shape.band < 0 ? -shape.band : shape.band;
+    // What lies closer together at the target is written by neighbours.
+    const bool bands_first = band < pixel;
+    const u32 count = tile.w * shape.bands;
+    bool differs = false;
+    ROLLED for (u32 y = blockIdx.y; y < tile.h; y += gridDim.y) {
+        const u64 from = tile.from + (u64)y * tile.w * shape.samples * sizeof(T);
+        const u64 to = tile.to + y * shape.line;
+        ROLLED for (u32 k = threadIdx.x; k < count; k += blockDim.x) {
+            const u32 x = bands_first ? k / shape.bands : k % tile.w;
+            const u32 b = bands_first ? k % shape.bands : k / tile.w;
+            const u64 at = to + x * shape.pixel + b * shape.band;
+            const T v = load<T>(from + ((u64)x * shape.samples + which[b]) * sizeof(T));
+            if (shape.compare)
+                differs |= !same(fetch<T>(at), v);
+            else
+                put(at, v);
+        }
+    }
+    return differs;
+}
+
+// Puts chosen bands of tiles where a caller wants them, or compares what is there.
+extern "C" __global__ void __launch_bounds__(256)
+    place(const PlaceTile* tiles, const u32* which, u32* differs, const PlaceShape shape) {
+    const PlaceTile tile = tiles[blockIdx.x];
+    bool found = false;
+    switch (shape.bytes) {
+    case 1: found = place_samples<u8>(tile, which, shape); break;
+    case 2: found = place_samples<u16>(tile, which, shape); break;
+    case 4: found = place_samples<u32>(tile, which, shape); break;
+    case 8: found = place_samples<u64>(tile, which, shape); break;
+    case 16: found = place_samples<u128>(tile, which, shape); break;
+    }
+    if (!shape.compare) return;
+    found = __syncthreads_or(found);
+    if (threadIdx.x == 0) differs[blockIdx.x * gridDim.y + blockIdx.y] = found;
 }

@@ -88,6 +88,38 @@ pub(super) struct EncodeTile {
     pub(super) reserved: [u64; 2],
 }
 
+/// One tile to be put somewhere.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct PlaceTile {
+    /// Its wanted part: rows of interleaved samples.
+    pub(super) from: u64,
+    /// Where its first wanted sample goes.
+    pub(super) to: u64,
+    /// Pixels.
+    pub(super) width: u32,
+    /// As above.
+    pub(super) height: u32,
+    /// Zero.
+    pub(super) reserved: u64,
+}
+
+/// What all tiles that are put somewhere have in common.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlaceShape {
+    /// Samples of a pixel.
+    pub(super) samples: u32,
+    /// Bytes of one.
+    pub(super) bytes: u32,
+    /// Samples that are wanted.
+    pub(super) bands: u32,
+    /// 1: compare, and change nothing.
+    pub(super) compare: u32,
+    /// Bytes from a pixel, a line, a band to the next.
+    pub(super) strides: [i64; 3],
+}
+
 /// What became of a tile.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -104,6 +136,8 @@ const _: () = assert!(size_of::<Shape>() == 80);
 const _: () = assert!(size_of::<DecodeTile>() == 64);
 const _: () = assert!(size_of::<EncodeTile>() == 64);
 const _: () = assert!(size_of::<Report>() == 16);
+const _: () = assert!(size_of::<PlaceTile>() == 32);
+const _: () = assert!(size_of::<PlaceShape>() == 40);
 
 impl Shape {
     /// For compact, interleaved tiles.
@@ -161,6 +195,7 @@ pub(super) struct Kernels {
     apply: Function,
     measure: Function,
     gather: Function,
+    place: Function,
 }
 
 /// Where the tables of a decoded batch are on the device; 0 where there is none.
@@ -214,6 +249,7 @@ impl Kernels {
             apply: function("apply")?,
             measure: function("measure")?,
             gather: function("gather")?,
+            place: function("place")?,
         })
     }
 
@@ -319,4 +355,29 @@ impl Kernels {
         // SAFETY: as above.
         unsafe { stream.launch(self.gather, size, &mut params) }
     }
+    /// Puts tiles where a caller wants them, or compares: `PlaceTile`s, which samples, and where
+    /// it is noted for each block what differs (see [`place_blocks`]), or 0.
+    ///
+    /// # Safety
+    /// As for `adler32`; where tiles are put, memory that the caller of the library vouches for.
+    pub(super) unsafe fn place(
+        &self,
+        stream: &Stream,
+        count: usize,
+        rows: usize,
+        mut arrays: [u64; 3],
+        mut shape: PlaceShape,
+    ) -> Answer<()> {
+        let [tiles, which, differs] = &mut arrays;
+        let mut params = [pointer(tiles), pointer(which), pointer(differs), pointer(&mut shape)];
+        let grid = (count as u32, place_blocks(rows) as u32);
+        let size = Size { grid, block: (256, 1), shared: 0 };
+        // SAFETY: as above.
+        unsafe { stream.launch(self.place, size, &mut params) }
+    }
+}
+
+/// Blocks of `place` for a tile of so many rows.
+pub(super) fn place_blocks(rows: usize) -> usize {
+    rows.div_ceil(8).clamp(1, MOST_BLOCKS_Y)
 }

@@ -1,7 +1,7 @@
 //! Shared libraries that may not be there, opened by ourselves: a missing one, or a missing
 //! symbol, is an answer and not a panic.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 
 /// A library that was found. Never closed: what runs on a device outlives any owner here.
@@ -24,6 +24,14 @@ impl Library {
         let name = CString::new(name.as_os_str().as_encoded_bytes()).ok()?;
         // SAFETY: a C string. Constructors of the library run: it is one the user installed.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        (!handle.is_null()).then_some(Library(handle))
+    }
+
+    /// A library that somebody has loaded, by its soname.
+    pub(super) fn loaded(name: &CStr) -> Option<Library> {
+        let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD;
+        // SAFETY: a C string; nothing is loaded.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
         (!handle.is_null()).then_some(Library(handle))
     }
 

@@ -11,6 +11,7 @@
 
 mod arena;
 mod decode;
+mod devices;
 mod driver;
 mod encode;
 mod encode_plan;
@@ -21,22 +22,26 @@ mod known;
 mod library;
 mod nvcomp;
 mod nvtx;
+mod plan;
 mod probe;
 mod run;
 mod staging;
 mod tables;
 mod tally;
+mod target;
 mod verify;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use self::decode::{Flight, Plan};
-use self::driver::{Answer, Current, Fault};
+use self::driver::Fault;
+use self::plan::{Begun, Known};
 use self::probe::Gpu;
 use self::run::{Lane, Run};
 use self::tally::Tally;
+use self::target::Target;
 use self::verify::{Check, Kind};
 use super::cpu::CpuEngine;
 use super::{
@@ -45,22 +50,20 @@ use super::{
 };
 use crate::error::Result;
 
+pub use self::devices::{
+    DeviceFacts, cuda_version, device_count, device_facts, is_device_memory, nvcomp_version,
+};
+pub(super) use self::probe::driver_is_there;
 pub use self::probe::{Refusal, Whereabouts};
+pub use self::target::{Allocation, Ground, Landing, Misplaced, Spot, Wanted};
 pub use self::verify::Verify;
 
 /// nvCOMP's status of a chunk that is all right.
 const SUCCESS: i32 = 0;
-/// Device memory unless DEVICE_MB says otherwise, or a quarter of what is free.
-const DEVICE_BYTES: usize = 2 << 30;
 /// Host memory holds six times a batch: three lanes, up and down.
 const BATCH_SHARE: usize = 4;
-
-/// Tiles of a few bytes each: the tables would be larger than the pixels.
-const MOST_TILES: usize = 1 << 17;
 /// nvCOMP's better Deflate algorithms refuse batches of 2 GiB.
 const LARGEST_BATCH: usize = i32::MAX as usize;
-/// How long to wait for a device that is busy with another dataset.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How the user wants the engine to work.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -79,11 +82,6 @@ pub struct Settings {
     pub patient: bool,
 }
 
-/// Whether there is a driver at all; nothing is started.
-pub(super) fn driver_is_there() -> bool {
-    probe::driver_is_there()
-}
-
 /// Whether the device has a decoder for such tiles. Kernels and nvCOMP count the bytes of one in
 /// 31 bits.
 pub(super) fn on_device(spec: &TileSpec) -> bool {
@@ -93,9 +91,6 @@ pub(super) fn on_device(spec: &TileSpec) -> bool {
 
 /// The engine, one for each dataset; device and memory are the process's.
 pub struct CudaEngine(Arc<Works>);
-
-/// Plans that were made, or could not be.
-type Known<K, P> = Mutex<HashMap<K, Option<Arc<P>>>>;
 
 /// What all batches of one dataset share.
 struct Works {
@@ -107,6 +102,8 @@ struct Works {
     encoding: Known<(TileSpec, i32), encode_plan::Plan>,
     /// The run of decoded batches that is under way.
     run: Mutex<Weak<Run>>,
+    /// The run of encoded ones.
+    encode_run: Mutex<Weak<Run>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -182,6 +179,7 @@ impl CudaEngine {
             plans: Mutex::default(),
             encoding: Mutex::default(),
             run: Mutex::default(),
+            encode_run: Mutex::default(),
         }))
     }
 
@@ -211,55 +209,25 @@ impl CudaEngine {
 }
 
 impl Works {
-    fn budget(&self, current: &Current) -> Answer<usize> {
-        match self.settings.device_bytes {
-            Some(bytes) => Ok(bytes),
-            None => Ok(DEVICE_BYTES.min(current.memory()?.0 / 4)),
-        }
-    }
-
-    /// Tiles that a batch should have, as far as host memory goes.
-    fn wanted(&self, spec: &TileSpec, share: usize, waves: usize) -> usize {
-        let tile = spec.tile_bytes().max(1);
-        let share = (self.settings.batch_bytes / share).min(LARGEST_BATCH) / tile;
-        // So many chunks for each multiprocessor, if that is not far too much for the host.
-        let most = (self.settings.batch_bytes / 2).min(LARGEST_BATCH) / tile;
-        share.max(waves * self.gpu.device.multiprocessors).min(most).clamp(1, MOST_TILES)
-    }
-
-    /// How such tiles go through the device, if they do.
-    fn plan(&self, spec: &Arc<TileSpec>) -> Option<Arc<Plan>> {
-        if !self.takes(spec) || self.gpu.trust().refuted.contains(&Kind::decode(spec)) {
-            return None;
-        }
-        let mut plans = lock(&self.plans);
-        if let Some(known) = plans.get(&**spec) {
-            return known.clone();
-        }
-        let planned = self.gpu.device.enter().and_then(|current| {
-            let budget = self.budget(&current)?;
-            Plan::new(&self.gpu, spec, self.wanted(spec, BATCH_SHARE, 2), budget)
-        });
-        let plan = self.or_too_big(planned).map(Arc::new);
-        plans.insert((**spec).clone(), plan.clone());
-        plan
-    }
-
     /// Whether such tiles go to the device: it does them and is there.
     fn takes(&self, spec: &TileSpec) -> bool {
         let device = &self.gpu.device;
         on_device(spec) && device.usable() && !self.gpu.trust().unfit.contains(&spec.codec)
     }
 
-    fn or_too_big<T>(&self, planned: Answer<Option<T>>) -> Option<T> {
-        match planned {
-            Ok(Some(plan)) => return Some(plan),
-            Ok(None) => {
-                self.notice("not one tile fits into DEVICE_MB: done on the CPU instead".into())
-            }
-            Err(fault) => self.note_fault(fault),
+    /// How such tiles go through the device to be decoded, if they do.
+    fn plan(&self, spec: &TileSpec) -> Option<Arc<Plan>> {
+        if !self.takes(spec) || self.gpu.trust().refuted.contains(&Kind::decode(spec)) {
+            return None;
         }
-        None
+        let known = lock(&self.plans).get(spec).cloned();
+        known.unwrap_or_else(|| {
+            let shared = Arc::new(spec.clone());
+            let tiles = self.wanted(spec, BATCH_SHARE, 2);
+            let plan = self.planned(|gpu| Plan::new(gpu, &shared, tiles));
+            lock(&self.plans).insert(spec.clone(), plan.clone());
+            plan
+        })
     }
 
     /// A lane for the next batch: of the run under way, or of a new one. `None` while the device
@@ -270,42 +238,13 @@ impl Works {
             let ours = run.sizes == plan.sizes && !run.has_had_its_turn();
             return ours.then(|| run.lane()).flatten();
         }
-        let current = self.gpu.device.enter().ok()?;
-        loop {
-            match Run::begin(&self.gpu, &current, plan.sizes) {
-                Ok(Some(run)) => {
-                    self.note_memory(&run);
-                    let run = Arc::new(run);
-                    *under_way = Arc::downgrade(&run);
-                    return run.lane();
-                }
-                Ok(None) => return None,
-                Err(fault) if fault.is_out_of_memory() && plan.tiles > 1 => {
-                    let half = Plan::new(&self.gpu, &plan.spec, plan.tiles / 2, usize::MAX);
-                    let half = self.or_too_big(half).map(Arc::new);
-                    lock(&self.plans).insert((*plan.spec).clone(), half.clone());
-                    *plan = half?;
-                }
-                Err(fault) => {
-                    self.note_fault(fault);
-                    lock(&self.plans).insert((*plan.spec).clone(), None);
-                    return None;
-                }
-            }
-        }
-    }
-
-    /// How long a batch that has nothing on its way may wait for others.
-    fn patience(&self) -> Duration {
-        if self.settings.patient { PATIENCE } else { Duration::ZERO }
-    }
-
-    fn note_memory(&self, run: &Run) {
-        self.tally.peak.raise(run.sizes.device() as u64);
-        if !run.pinned {
-            let text = "page-locked memory was refused: copies to the GPU are slower";
-            self.notice(text.into());
-        }
+        let instead = |plan: &Plan, instead| {
+            lock(&self.plans).insert((*plan.spec).clone(), instead);
+        };
+        let Begun::Run(run) = self.begin(plan, instead) else { return None };
+        let run = Arc::new(run);
+        *under_way = Arc::downgrade(&run);
+        run.lane()
     }
 }
 
@@ -315,7 +254,7 @@ impl Engine for CudaEngine {
     }
 
     fn appetite(&self, spec: &TileSpec, limit: usize) -> usize {
-        match self.0.plan(&Arc::new(spec.clone())) {
+        match self.0.plan(spec) {
             Some(plan) => (plan.tiles * spec.tile_bytes()).min(limit),
             None => CpuEngine.appetite(spec, limit),
         }
@@ -323,7 +262,11 @@ impl Engine for CudaEngine {
 
     fn encode_appetite(&self, spec: &TileSpec, limit: usize) -> usize {
         let tiles = 2 * self.multiprocessors() * spec.tile_bytes();
-        (limit / 4).max(tiles).min(limit / 2).max(1)
+        (limit / 6).max(tiles).min(limit / 2).max(1)
+    }
+
+    fn encodes(&self) -> usize {
+        2
     }
 
     fn ahead(&self) -> usize {
@@ -335,10 +278,7 @@ impl Engine for CudaEngine {
             self.0.tally.left.add(batch.tiles.len() as u64);
             return CpuEngine.stage(batch);
         };
-        let mut course =
-            Course { works: Arc::clone(&self.0), plan, batch, legs: VecDeque::new(), begun: 0 };
-        course.go_on();
-        Ok(Box::new(course))
+        Ok(Box::new(Course::start(&self.0, plan, batch, None)))
     }
 
     fn encode(
@@ -366,6 +306,8 @@ struct Course {
     works: Arc<Works>,
     plan: Arc<Plan>,
     batch: Batch,
+    /// Where pixels stay on the device; else they come down.
+    target: Option<Arc<Target>>,
     legs: VecDeque<Leg>,
     /// Tiles that have a leg.
     begun: usize,
@@ -379,6 +321,18 @@ enum Leg {
 }
 
 impl Course {
+    fn start(
+        works: &Arc<Works>,
+        plan: Arc<Plan>,
+        batch: Batch,
+        target: Option<Arc<Target>>,
+    ) -> Course {
+        let (works, legs) = (Arc::clone(works), VecDeque::new());
+        let mut course = Course { works, plan, batch, target, legs, begun: 0 };
+        course.go_on();
+        course
+    }
+
     /// Sends off what there are lanes for.
     fn go_on(&mut self) {
         while self.begun < self.batch.tiles.len() {
@@ -393,7 +347,14 @@ impl Course {
             let Some(lane) = self.works.lane(&mut self.plan) else { return };
             let jobs = &rest[..self.plan.fitting(rest)];
             self.legs.push_back(
-                match Flight::start(&self.works, &self.plan, lane, &self.batch, jobs) {
+                match Flight::start(
+                    &self.works,
+                    &self.plan,
+                    lane,
+                    &self.batch,
+                    jobs,
+                    self.target.as_ref(),
+                ) {
                     Ok(flight) => Leg::Flight(flight),
                     // The CPU engine finds out which tiles cannot be read.
                     Err(_) => Leg::Walk(jobs.to_vec()),

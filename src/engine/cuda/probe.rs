@@ -49,13 +49,20 @@ pub enum Refusal {
     NoDevice,
     /// DEVICE is out of range.
     #[error("there is no device {0}: the driver shows {1}, counted from 0")]
-    NoSuchDevice(u32, i32),
+    NoSuchDevice(i64, i32),
     /// Compute capability below 7.0.
     #[error("the GPU {0} is too old: its compute capability is {1}.{2}, and 7.0 is needed")]
     OldDevice(String, i32, i32),
-    /// Somebody else has it for himself, or it is divided.
+    /// Somebody else has it for himself.
+    #[error("the GPU is in exclusive mode, and another process has it ({0})")]
+    Exclusive(String),
+    /// Nobody may use it.
+    #[error("the GPU is in prohibited mode: nvidia-smi -c DEFAULT lets programs use it ({0})")]
+    Prohibited(String),
+    /// It is there, and cannot be had.
     #[error(
-        "the GPU cannot be used by this process ({0}): it is in exclusive mode or divided (MIG)"
+        "the GPU cannot be used by this process ({0}): it is busy, or divided (MIG) and no part of \
+         it is this process's"
     )]
     Taken(String),
     /// Not enough device memory for anything.
@@ -91,9 +98,14 @@ pub enum Refusal {
 }
 
 /// Compute capability.
-const OLDEST: (i32, i32) = (7, 0);
+pub(super) const OLDEST: (i32, i32) = (7, 0);
 /// Less free device memory than this is not worth a try.
 const LEAST_FREE: usize = 16 << 20;
+
+/// CU_COMPUTEMODE_PROHIBITED.
+const PROHIBITED: i32 = 2;
+/// CU_COMPUTEMODE_EXCLUSIVE_PROCESS.
+const EXCLUSIVE: i32 = 3;
 
 /// Functions of libcuda that this engine calls through cudarc.
 const SYMBOLS: &[&str] = &[
@@ -111,12 +123,14 @@ const SYMBOLS: &[&str] = &[
     "cuMemAlloc_v2",
     "cuMemFree_v2",
     "cuMemHostAlloc",
+    "cuPointerGetAttribute",
     "cuMemFreeHost",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",
+    "cuStreamGetCtx",
     "cuStreamWaitEvent",
     "cuEventCreate",
     "cuEventRecord",
@@ -179,17 +193,45 @@ pub(super) fn find(wanted: &Whereabouts) -> Found {
     }
     let answer = look(wanted, &mut found);
     // Memory, and a device that others have, may be free later.
-    if !matches!(answer, Err(Refusal::NoMemory(_) | Refusal::Taken(_))) {
+    if !matches!(answer, Err(Refusal::NoMemory(_) | Refusal::Exclusive(_) | Refusal::Taken(_))) {
         found.insert(wanted.clone(), answer.clone());
     }
     answer
 }
 
-fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found {
+/// A forked child must leave CUDA alone.
+fn check_starter() -> Result<(), Refusal> {
     let starter = STARTED_BY.load(Ordering::SeqCst);
-    if starter != 0 && starter != std::process::id() {
-        return Err(Refusal::Forked);
+    match starter != 0 && starter != std::process::id() {
+        true => Err(Refusal::Forked),
+        false => Ok(()),
     }
+}
+
+/// Whether the driver must not be called: after a fault, or in a forked child.
+pub(super) fn leave_alone() -> bool {
+    let lost = |found: &Found| found.as_ref().is_ok_and(|gpu| gpu.device.lost_with().is_some());
+    check_starter().is_err()
+        || FOUND.get().is_some_and(|found| {
+            found.lock().unwrap_or_else(PoisonError::into_inner).values().any(lost)
+        })
+}
+
+/// Starts CUDA, if it is not running: its version and the number of devices.
+pub(super) fn start() -> Result<(i32, i32), Refusal> {
+    check_starter()?;
+    let cuda = driver_version()?;
+    STARTED_BY.store(std::process::id(), Ordering::SeqCst);
+    match driver::start() {
+        Ok(count @ 1..) => Ok((cuda, count)),
+        Ok(_) => Err(Refusal::NoDevice),
+        Err(fault) if fault.code == 100 => Err(Refusal::NoDevice),
+        Err(fault) => Err(Refusal::NoStart(fault.to_string())),
+    }
+}
+
+fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found {
+    check_starter()?;
     // After a fault the driver is left alone, by whatever name it is asked for.
     let lost = |found: &Found| {
         let gpu = found.as_ref().ok()?;
@@ -198,21 +240,12 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
     if let Some(refusal) = known.values().find_map(lost) {
         return Err(refusal);
     }
-    let cuda = driver_version()?;
-    STARTED_BY.store(std::process::id(), Ordering::SeqCst);
-    let count = match driver::start() {
-        Ok(count) => count,
-        Err(fault) if fault.code == 100 => return Err(Refusal::NoDevice),
-        Err(fault) => return Err(Refusal::NoStart(fault.to_string())),
-    };
-    if count < 1 {
-        return Err(Refusal::NoDevice);
-    }
+    let (cuda, count) = start()?;
     // Before a context is made, which takes most of the time.
     let nvcomp = find_nvcomp(wanted.nvcomp.as_deref(), (cuda / 1000) as u32)?;
     let device = match wanted.device {
         Some(number) if number as i64 >= i64::from(count) => {
-            return Err(Refusal::NoSuchDevice(number, count));
+            return Err(Refusal::NoSuchDevice(number.into(), count));
         }
         Some(number) => Arc::new(open(number as i32)?),
         None => Arc::new(roomiest(count)?),
@@ -273,15 +306,27 @@ fn try_known_tiles(gpu: &Arc<Gpu>) -> Result<(), Refusal> {
     }
 }
 
-fn taken(fault: Fault) -> Refusal {
-    match fault.is_out_of_memory() {
-        true => Refusal::NoMemory(fault.to_string()),
-        false => Refusal::Taken(fault.to_string()),
+/// A device that does not let itself be taken. Only what may change is asked for again later.
+pub(super) fn taken(fault: Fault) -> Refusal {
+    match fault {
+        _ if fault.is_out_of_memory() => Refusal::NoMemory(fault.to_string()),
+        _ if fault.is_sticky() => Refusal::NoStart(fault.to_string()),
+        _ => Refusal::Taken(fault.to_string()),
     }
 }
 
 fn open(ordinal: i32) -> Result<Device, Refusal> {
-    Device::open(ordinal).map_err(taken)
+    Device::open(ordinal).map_err(|fault| {
+        // After a sticky fault the driver is asked nothing more, not even whose device it is.
+        if fault.is_out_of_memory() || fault.is_sticky() {
+            return taken(fault);
+        }
+        match driver::compute_mode(ordinal) {
+            Ok(PROHIBITED) => Refusal::Prohibited(fault.to_string()),
+            Ok(EXCLUSIVE) => Refusal::Exclusive(fault.to_string()),
+            _ => taken(fault),
+        }
+    })
 }
 
 /// The device with most free memory; of one there is no choice.
@@ -301,6 +346,7 @@ fn roomiest(count: i32) -> Result<Device, Refusal> {
                 best = Some((free, device));
             }
             Ok(_) => {}
+            Err(why @ Refusal::NoStart(_)) => return Err(why),
             Err(why) => refusal = why,
         }
     }
@@ -319,13 +365,13 @@ fn with_room(device: Device) -> Result<(usize, Device), Refusal> {
     Ok((free, device))
 }
 
-/// A cheap look: nothing is started.
-pub(super) fn driver_is_there() -> bool {
+/// Whether there is a driver at all: a cheap look, nothing is started.
+pub(in crate::engine) fn driver_is_there() -> bool {
     Library::open(Path::new("libcuda.so.1")).is_some()
 }
 
 /// Whether the driver is there, whole and new enough.
-fn driver_version() -> Result<i32, Refusal> {
+pub(super) fn driver_version() -> Result<i32, Refusal> {
     let library = Library::open(Path::new("libcuda.so.1")).ok_or(Refusal::NoDriver)?;
     // cudarc takes the first of these that opens, which may be a toolkit's stub.
     let first = Library::open(Path::new("libcuda.so")).unwrap_or(library);
@@ -351,7 +397,7 @@ fn driver_version() -> Result<i32, Refusal> {
 }
 
 /// Looks for nvCOMP where users have it; never in the working directory.
-fn find_nvcomp(given: Option<&Path>, cuda_major: u32) -> Result<NvComp, Refusal> {
+pub(super) fn find_nvcomp(given: Option<&Path>, cuda_major: u32) -> Result<NvComp, Refusal> {
     let mut refusal = Refusal::NoNvcomp;
     let mut attempt = |path: &Path| {
         let found = NvComp::new(Library::open(path)?, cuda_major);

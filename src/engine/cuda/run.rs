@@ -1,10 +1,11 @@
 //! A run of batches of one kind through the arena: who has which lane, and what waits for what.
 //!
-//! The n-th batch of a run uses input region n mod 2 of the device and output region n mod 2 (or
-//! 3), so its upload waits until batch n−2 was computed, and computing it until n−2 was downloaded:
-//! on the device, by events, and never on the host.
+//! The n-th batch of a run uses input region n mod 2 of the device and output region n mod 2, so its
+//! upload waits until batch n−2 was computed, and computing it until n−2 was downloaded: on the
+//! device, by events, and never on the host. Encoded batches, whose last download the host asks
+//! for, use the output region of their lane.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::arena::{Arena, LANES, Marks, Place, Sizes};
 use super::driver::{Answer, Current, Event};
@@ -22,11 +23,14 @@ pub(super) struct Run {
     /// Host memory is page-locked.
     pub(super) pinned: bool,
     state: Mutex<State>,
+    freed: Condvar,
 }
 
 struct State {
     arena: Option<Box<Arena>>,
     free: Vec<usize>,
+    /// Lanes of those who wait for another one.
+    parked: usize,
     next: u64,
 }
 
@@ -55,8 +59,10 @@ impl Run {
         let Some(mut arena) = gpu.arena.borrow(current)? else { return Ok(None) };
         match arena.fit(current, sizes) {
             Ok(pinned) => {
-                let state = State { arena: Some(arena), free: (0..LANES).collect(), next: 0 };
-                Ok(Some(Run { gpu: Arc::clone(gpu), sizes, pinned, state: Mutex::new(state) }))
+                let state =
+                    State { arena: Some(arena), free: (0..LANES).collect(), parked: 0, next: 0 };
+                let (state, freed) = (Mutex::new(state), Condvar::new());
+                Ok(Some(Run { gpu: Arc::clone(gpu), sizes, pinned, state, freed }))
             }
             Err(fault) => {
                 gpu.arena.give_back(arena);
@@ -79,6 +85,23 @@ impl Run {
         let lane = self.lock().free.pop()?;
         Some(Lane { run: Arc::clone(self), lane, flying: false, n: 0 })
     }
+
+    /// A lane for somebody who has `held` of them: waits for others to give one back. `None` if
+    /// those wait too, so that the caller has to be done with one of its own first.
+    pub(super) fn next_lane(self: &Arc<Self>, held: usize) -> Option<Lane> {
+        let mut state = self.lock();
+        loop {
+            if let Some(lane) = state.free.pop() {
+                return Some(Lane { run: Arc::clone(self), lane, flying: false, n: 0 });
+            }
+            if held + state.parked >= LANES {
+                return None;
+            }
+            state.parked += held;
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.parked -= held;
+        }
+    }
 }
 
 impl Drop for Run {
@@ -91,11 +114,6 @@ impl Drop for Run {
 }
 
 impl Lane {
-    /// The run.
-    pub(super) fn run(&self) -> &Arc<Run> {
-        &self.run
-    }
-
     fn place(&self, state: &State, n: u64) -> Place {
         let arena = state.arena.as_deref();
         // The arena was fitted when the run began, and stays until it ends.
@@ -225,6 +243,7 @@ impl Drop for Lane {
             self.run.settle(arena);
         }
         state.free.push(self.lane);
+        self.run.freed.notify_all();
     }
 }
 
@@ -269,7 +288,7 @@ impl Submission<'_> {
         let arena = self.arena;
         let stream = &arena.streams.compute;
         stream.wait(&arena.marks(self.n).input[1])?;
-        // With as many regions as lanes the host has waited already.
+        // A lane's own region: the host has waited before it gave the lane back.
         if regions < LANES as u64 && self.n >= regions {
             stream.wait(&arena.marks(self.n - regions).output[1])?;
         }

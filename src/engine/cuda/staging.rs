@@ -28,8 +28,8 @@ pub(super) struct Item {
     pub(super) adler: u32,
     /// The header that a patch took the place of.
     pub(super) header: Option<[u8; frames::ZSTD_PLAIN]>,
-    /// Its number on the device; `None` if it is left to the CPU.
-    pub(super) device: Option<usize>,
+    /// It goes to the device; else it is left to the CPU.
+    pub(super) on_device: bool,
     /// Where its pixels are in the lane's output.
     pub(super) crop: usize,
 }
@@ -47,7 +47,7 @@ pub(super) fn place(plan: &Plan, jobs: &[TileJob]) -> Vec<Item> {
             stream: first..end,
             adler: 0,
             header: None,
-            device: None,
+            on_device: false,
             crop: 0,
         }
     };
@@ -129,7 +129,7 @@ pub(super) fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
         }
         Codec::Lzw | Codec::PackBits => false,
     };
-    item.device = fits.then_some(0);
+    item.on_device = fits;
 }
 
 /// A frame that needs no patch moves to where nvCOMP wants it.

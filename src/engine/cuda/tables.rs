@@ -1,6 +1,6 @@
 //! The tables that travel with a batch: arrays of the batch's length, one behind the other.
 
-use super::kernels::{DecodeTile, EncodeTile, Report};
+use super::kernels::{DecodeTile, EncodeTile, PlaceTile, Report};
 
 /// Where each array begins in the input region.
 #[derive(Debug, Clone, Copy)]
@@ -15,6 +15,10 @@ pub(super) struct Arrays {
     pub(super) outputs: usize,
     /// `DecodeTile`s or `EncodeTile`s.
     pub(super) tiles: usize,
+    /// `PlaceTile`s, and which samples of theirs are wanted, in a batch that stays on the device.
+    pub(super) places: usize,
+    /// As above.
+    pub(super) which: usize,
     /// nvCOMP's statuses, 4 bytes each.
     pub(super) statuses: usize,
     /// Up to here it is uploaded; what follows is written by the device.
@@ -32,31 +36,38 @@ pub(super) struct Arrays {
 impl Arrays {
     /// The most that a tile takes up.
     pub(super) const TILE_BYTES: usize = 5 * 8 + 64 + 2 * 4 + 8;
+    /// The same of a batch that stays on the device, besides.
+    pub(super) const PLACE_BYTES: usize = size_of::<PlaceTile>();
 
-    /// Begins at `start`, a multiple of 8.
-    pub(super) fn new(start: usize, count: usize) -> Arrays {
+    /// Begins at `start`, a multiple of 8. `wanted` is how many samples a caller on the device
+    /// wants of each tile, or 0.
+    pub(super) fn new(start: usize, count: usize, wanted: usize) -> Arrays {
         let mut at = start;
-        let mut next = |bytes: usize| {
+        let mut array = |bytes: usize| {
             let here = at;
-            at += (bytes * count).next_multiple_of(8);
+            at += bytes.next_multiple_of(8);
             here
         };
-        let (inputs, input_bytes) = (next(8), next(8));
-        let (room, outputs, tiles, statuses) = (next(8), next(8), next(64), next(4));
-        let uploaded = next(0);
-        let (sizes, adler, offsets) = (next(8), next(4), next(8));
+        let (inputs, input_bytes) = (array(8 * count), array(8 * count));
+        let (room, outputs, tiles) = (array(8 * count), array(8 * count), array(64 * count));
+        let placed = if wanted > 0 { count } else { 0 };
+        let (places, which) = (array(Arrays::PLACE_BYTES * placed), array(4 * wanted));
+        let (statuses, uploaded) = (array(4 * count), array(0));
+        let (sizes, adler, offsets) = (array(8 * count), array(4 * count), array(8 * count));
         Arrays {
             inputs,
             input_bytes,
             room,
             outputs,
             tiles,
+            places,
+            which,
             statuses,
             uploaded,
             sizes,
             adler,
             offsets,
-            end: next(0) + 8,
+            end: array(0) + 8,
         }
     }
 
@@ -71,10 +82,31 @@ impl Arrays {
         word(self.outputs, chunk.output);
     }
 
+    /// Writes where the n-th tile goes on the device.
+    pub(super) fn put_place(&self, memory: &mut [u8], n: usize, place: &PlaceTile) {
+        let at = self.places + n * Arrays::PLACE_BYTES;
+        memory[at..][..Arrays::PLACE_BYTES].copy_from_slice(&place.bytes());
+    }
+
+    /// Writes which samples go there.
+    pub(super) fn put_which(&self, memory: &mut [u8], which: &[u32]) {
+        for (n, sample) in which.iter().enumerate() {
+            memory[self.which + 4 * n..][..4].copy_from_slice(&sample.to_ne_bytes());
+        }
+    }
+
     /// Writes the n-th tile, and its status before nvCOMP sets it.
     pub(super) fn put_tile(&self, memory: &mut [u8], n: usize, tile: &[u8; 64], status: i32) {
         memory[self.tiles + n * 64..][..64].copy_from_slice(tile);
         memory[self.statuses + n * 4..][..4].copy_from_slice(&status.to_ne_bytes());
+    }
+}
+
+impl PlaceTile {
+    /// As the device reads it.
+    pub(super) fn bytes(&self) -> [u8; Arrays::PLACE_BYTES] {
+        // SAFETY: plain numbers without padding, of this size (asserted where it is declared).
+        unsafe { std::mem::transmute(*self) }
     }
 }
 
@@ -105,6 +137,11 @@ impl EncodeTile {
         // SAFETY: as above.
         unsafe { std::mem::transmute(*self) }
     }
+}
+
+/// Bytes of the reports in front of what a batch brings down.
+pub(super) fn head(tiles: usize) -> usize {
+    (tiles * size_of::<Report>()).next_multiple_of(256)
 }
 
 /// The n-th report at the front of a downloaded buffer.

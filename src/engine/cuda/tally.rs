@@ -1,79 +1,46 @@
 //! What the device did, counted.
 #![forbid(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::count::counts;
 
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
-
-impl Count {
-    /// `n` more.
-    pub(super) fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
+counts! {
+    /// One set for each dataset.
+    pub(super) struct Tally {
+        /// Batches that went through the device.
+        batches => "CUDA_BATCHES",
+        /// Tiles that the device decoded.
+        decoded => "CUDA_TILES_DECODED",
+        /// Tiles that the device encoded.
+        encoded => "CUDA_TILES_ENCODED",
+        /// Tiles that were sent to the device, or could not be, and were done again on the CPU.
+        redone => "CUDA_TILES_REDONE",
+        /// Tiles that never went to the device: of other kinds, too large, not to be read.
+        left => "CUDA_TILES_LEFT_TO_CPU",
+        /// How often the CPU stepped in because the device was busy with other datasets.
+        busy => "CUDA_TILES_BUSY",
+        /// Tiles compared with the CPU's.
+        verified => "CUDA_TILES_VERIFIED",
+        /// Batches that differed.
+        mismatches => "CUDA_MISMATCHES",
+        /// Batches that the device failed on.
+        faults => "CUDA_FAULTS",
+        /// Bytes to the device.
+        up => "CUDA_BYTES_UP",
+        /// Bytes from the device.
+        down => "CUDA_BYTES_DOWN",
+        /// Device memory of the largest run.
+        peak => "CUDA_PEAK_BYTES",
+        /// Microseconds of reading into staging memory.
+        read => "CUDA_US_READ",
+        /// Microseconds of copies to the device.
+        upload => "CUDA_US_UPLOAD",
+        /// Microseconds of nvCOMP.
+        codec => "CUDA_US_CODEC",
+        /// Microseconds of our kernels.
+        kernels => "CUDA_US_KERNELS",
+        /// Microseconds of copies from the device.
+        download => "CUDA_US_DOWNLOAD",
     }
-
-    /// At least `n`.
-    pub(super) fn raise(&self, n: u64) {
-        self.0.fetch_max(n, Ordering::Relaxed);
-    }
-
-    /// The number now.
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-macro_rules! tally {
-    ($($(#[$doc:meta])* $field:ident => $name:literal,)*) => {
-        /// One set for each dataset.
-        #[derive(Debug, Default)]
-        pub(super) struct Tally { $($(#[$doc])* pub(super) $field: Count,)* }
-
-        impl Tally {
-            /// Names and values, in a fixed order.
-            pub(super) fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$(($name, self.$field.get()),)*]
-            }
-        }
-    };
-}
-
-tally! {
-    /// Batches that went through the device.
-    batches => "CUDA_BATCHES",
-    /// Tiles that the device decoded.
-    decoded => "CUDA_TILES_DECODED",
-    /// Tiles that the device encoded.
-    encoded => "CUDA_TILES_ENCODED",
-    /// Tiles that were sent to the device, or could not be, and were done again on the CPU.
-    redone => "CUDA_TILES_REDONE",
-    /// Tiles that never went to the device: of other kinds, too large, not to be read.
-    left => "CUDA_TILES_LEFT_TO_CPU",
-    /// How often the CPU stepped in because the device was busy with other datasets.
-    busy => "CUDA_TILES_BUSY",
-    /// Tiles compared with the CPU's.
-    verified => "CUDA_TILES_VERIFIED",
-    /// Batches that differed.
-    mismatches => "CUDA_MISMATCHES",
-    /// Batches that the device failed on.
-    faults => "CUDA_FAULTS",
-    /// Bytes to the device.
-    up => "CUDA_BYTES_UP",
-    /// Bytes from the device.
-    down => "CUDA_BYTES_DOWN",
-    /// Device memory of the largest run.
-    peak => "CUDA_PEAK_BYTES",
-    /// Microseconds of reading into staging memory.
-    read => "CUDA_US_READ",
-    /// Microseconds of copies to the device.
-    upload => "CUDA_US_UPLOAD",
-    /// Microseconds of nvCOMP.
-    codec => "CUDA_US_CODEC",
-    /// Microseconds of our kernels.
-    kernels => "CUDA_US_KERNELS",
-    /// Microseconds of copies from the device.
-    download => "CUDA_US_DOWNLOAD",
 }
 
 impl Tally {

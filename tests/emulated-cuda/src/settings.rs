@@ -61,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) corrupt: Option<Corrupt>,
     pub(crate) unsized_decoded: bool,
     pub(crate) expand: u64,
+    /// How many of 1000 intact chunks are decompressed wrongly, and called all right.
+    pub(crate) wrong: u64,
     pub(crate) chunk_limit: Option<u64>,
     pub(crate) deflate_temp: u64,
     pub(crate) pinned_refused: bool,
@@ -88,6 +90,7 @@ const NAMES: &[&str] = &[
     "CORRUPT",
     "UNSIZED",
     "EXPAND",
+    "WRONG",
     "CHUNK_LIMIT",
     "DEFLATE_TEMP",
     "PINNED",
@@ -117,6 +120,7 @@ impl Default for Settings {
             corrupt: None,
             unsized_decoded: false,
             expand: 16,
+            wrong: 0,
             chunk_limit: None,
             deflate_temp: 0,
             pinned_refused: false,
@@ -201,6 +205,7 @@ impl Settings {
                 self.unsized_decoded = choice(value, &[("garbage", false), ("decode", true)])?;
             }
             "EXPAND" => self.expand = value.parse().ok().filter(|n| *n <= 1000)?,
+            "WRONG" => self.wrong = value.parse().ok().filter(|n| *n <= 1000)?,
             "CHUNK_LIMIT" => self.chunk_limit = optional(value)?,
             "DEFLATE_TEMP" => self.deflate_temp = value.parse().ok()?,
             "PINNED" => self.pinned_refused = choice(value, &[("allow", false), ("refuse", true)])?,

@@ -87,6 +87,9 @@ impl Tables {
         let Some(bytes) = decode(batch.codec, input, room as usize) else { return Ok(None) };
         let output = slice_mut(bench, target, room)?;
         output[..bytes.len()].copy_from_slice(&bytes);
+        if Random::new(bench.settings.seed ^ digest(input)).below(1000) < bench.settings.wrong {
+            output[bytes.len() / 2] ^= 0x10;
+        }
         noise(bench, target + bytes.len() as u64, room - bytes.len() as u64)?;
         self.finish(batch, bench, index, bytes.len() as u64)?;
         Ok(Some(bytes.len() as u64))

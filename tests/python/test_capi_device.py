@@ -1,0 +1,166 @@
+"""Pixels that stay on the device: the C API on the emulated driver, GTiff as the oracle. The report tells
+what came down, and that nothing was called that should not be."""
+
+import os
+
+import emulated
+import harness
+import pytest
+import test_cuda
+
+import capi
+
+pytestmark = pytest.mark.usefixtures("emulator")
+WORKER = os.path.join(harness.HERE, "device_worker.py")
+
+
+@pytest.fixture(scope="module")
+def emulator():
+    emulated.require()
+
+
+def work(order, tmp_path, **settings):
+    return emulated.right(emulated.work(order, tmp_path, worker=WORKER, engine="AUTO", **settings))
+
+
+# codec, predictor, type, bands, interleave, byte order, tile
+KINDS = [
+    ("DEFLATE", 2, "u1", 3, "PIXEL", "LITTLE", 64),
+    ("ZSTD", 3, "f4", 2, "BAND", "BIG", 48),
+    ("NONE", 1, "u2", 4, "PIXEL", "BIG", 0),
+    ("DEFLATE", 1, "f8", 3, "BAND", "LITTLE", 80),
+    ("LZW", 2, "u2", 3, "PIXEL", "LITTLE", 64),
+]
+
+
+def raster(tmp_path, kind, size=(517, 431)):
+    codec, predictor, dtype, bands, interleave, endian, tile = kind
+    how = test_cuda.options(codec, predictor, tile, interleave, endian)
+    path = test_cuda.make(tmp_path / "in.tif", dtype, bands, size, how, seed=harness.SEED)
+    return str(path)
+
+
+@pytest.mark.parametrize("verify", ["NO", "FIRST", "ALL"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind)))
+def test_windows(kind, verify, tmp_path):
+    path = raster(tmp_path, kind)
+    order = {"do": "windows", "path": path, "seed": harness.SEED, "count": 12}
+    how = {"NO": "lazy", "FIRST": "contrary", "ALL": "mixed"}[verify]
+    done = work(order, tmp_path, ORDER=how, SEED=harness.SEED, GPUGTIFF_VERIFY=verify)
+    assert not done.report["faults"] and not done.report["errors"], done.report["errors"]
+    on_device = kind[0] != "LZW"
+    assert (done.counter("CUDA_TILES_DECODED") > 0) == on_device
+    assert done.counter("CUDA_TILES_REDONE") == 0 and done.counter("CUDA_MISMATCHES") == 0
+    assert (done.counter("CUDA_TILES_LEFT_TO_CPU") == 0) == on_device
+    assert (done.counter("CUDA_TILES_VERIFIED") > 0) == (on_device and verify != "NO")
+
+
+@pytest.mark.parametrize("verify", ["NO", "FIRST", "ALL"])
+def test_no_pixel_comes_down(verify, tmp_path):
+    path = raster(tmp_path, KINDS[0], (1024, 768))
+    done = work({"do": "structure", "path": path}, tmp_path, GPUGTIFF_VERIFY=verify)
+    tiles = done.counter("CUDA_TILES_DECODED")
+    assert tiles >= 16 * 12
+    up, down = done.answer["moved"]["H2D"], done.answer["moved"]["D2H"]
+    # Reports of tiles; flags of what was compared.
+    assert 0 < down <= 16 * tiles + 256 + (0 if verify == "NO" else 4 * 8 * tiles), (down, tiles)
+    if verify == "NO":
+        assert up <= os.path.getsize(path) + tiles * (16 + 4 * 8 + 64 + 32 + 4) + 1024
+        assert done.answer["allocations"] == 0, "in steady state nothing is allocated"
+
+
+@pytest.mark.parametrize("verify, codec", [("ALL", "ZSTD"), ("NO", "DEFLATE")])
+def test_a_wrong_device_is_noticed_there(verify, codec, tmp_path):
+    """A device that decodes wrongly and says that all is well: what the CPU says counts."""
+    path = raster(tmp_path, (codec, 2, "u2", 3, "PIXEL", "LITTLE", 64))
+    order = {"do": "windows", "path": path, "seed": harness.SEED, "count": 25}
+    done = work(order, tmp_path, WRONG=200, GPUGTIFF_VERIFY=verify)
+    assert done.counter("CUDA_TILES_REDONE") > 0
+    assert done.counter("CUDA_MISMATCHES") == (0 if codec == "DEFLATE" else 1), done
+
+
+def test_a_damaged_file(tmp_path):
+    """nvCOMP calls damaged input undefined: right pixels, or a failure that says why."""
+    path = raster(tmp_path, ("ZSTD", 1, "u1", 1, "PIXEL", "LITTLE", 64))
+    with open(path, "r+b") as file:
+        file.seek(os.path.getsize(path) // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 0x40]))
+    order = {"do": "windows", "path": path, "seed": 1, "count": 6}
+    done = emulated.work(order, tmp_path, worker=WORKER, engine="AUTO", CORRUPT="garbage", GPUGTIFF_VERIFY="ALL")
+    assert done.status == 0, done
+    for _, result, text, *_ in done.answer["wrong"]:
+        assert result == capi.CORRUPT and text, done
+
+
+def test_sparse_and_passed_through(tmp_path):
+    """Tiles that the file leaves out, and a codec that only GTiff has."""
+    from osgeo import gdal
+
+    sparse = str(tmp_path / "sparse.tif")
+    ds = gdal.GetDriverByName("GTiff").Create(
+        sparse, 400, 300, 2, gdal.GDT_Int16, options=["TILED=YES", "SPARSE_OK=TRUE", "COMPRESS=DEFLATE", "BLOCKXSIZE=64", "BLOCKYSIZE=64"])  # fmt: skip
+    for band in (1, 2):
+        ds.GetRasterBand(band).SetNoDataValue(-7)
+        ds.GetRasterBand(band).WriteRaster(70, 70, 100, 90, bytes(range(250)) * 72)
+    ds = None
+    jpeg = str(tmp_path / "jpeg.tif")
+    source = gdal.Open(raster(tmp_path, KINDS[0]))
+    gdal.GetDriverByName("GTiff").CreateCopy(jpeg, source, options=["COMPRESS=JPEG", "TILED=YES"])
+    for path in (sparse, jpeg):
+        work({"do": "windows", "path": path, "seed": harness.SEED, "count": 8}, tmp_path)
+
+
+def test_overviews(tmp_path):
+    from osgeo import gdal
+
+    path = raster(tmp_path, KINDS[0])
+    gdal.Open(path, gdal.GA_Update).BuildOverviews("NEAREST", [2, 4])
+    work({"do": "windows", "path": path, "seed": harness.SEED + 1, "count": 10}, tmp_path)
+
+
+def test_tensors_own_their_memory(tmp_path):
+    path = raster(tmp_path, KINDS[1])
+    done = work({"do": "tensors", "path": path}, tmp_path)
+    assert done.answer["aligned"]
+    made = [a for a in done.report["allocations"] if a["kind"] == "device" and a["bytes"] == done.answer["bytes"]]
+    assert len(made) == 3 and all(a["freed"] for a in made), done.report["allocations"]
+    assert done.report["calls"]["cuMemFree_v2"] >= 3 and not done.report["errors"]
+
+
+def test_misuse(tmp_path):
+    path = raster(tmp_path, KINDS[0])
+    done = work({"do": "misuse", "path": path}, tmp_path, DEVICES=2)
+    assert done.answer["untouched"] and done.answer["kept"]
+
+
+def test_writing(tmp_path):
+    path = raster(tmp_path, KINDS[0])
+    order = {"do": "write", "path": path, "target": str(tmp_path / "out.tif"), "seed": harness.SEED}
+    work(order, tmp_path, ORDER="mixed", SEED=harness.SEED)
+
+
+def test_a_lost_device(tmp_path):
+    path = raster(tmp_path, KINDS[0])
+    done = work({"do": "lost", "path": path}, tmp_path)
+    assert done.answer["results"][0] == capi.DEVICE_FAILED, done
+    assert done.answer["results"][1] in (capi.DEVICE_FAILED, capi.NO_DEVICE), done
+    assert set(done.report["calls_after_fault"]) <= {"cuCtxSetCurrent"}, done.report["calls_after_fault"]
+
+
+def test_no_gpu(tmp_path):
+    """Where there is none: a sentence, for windows and tensors alike."""
+    import numpy as np
+
+    library = capi.Library(capi.PLUGIN_PATH)
+    path = raster(tmp_path, KINDS[0])
+    with library.open(path) as open_raster:
+        memory = np.zeros(1 << 16, np.uint8)
+        into = capi.Buffer(capi.ctypes.sizeof(capi.Buffer), memory.ctypes.data, memory.nbytes, 0, 0, 0, 0, 1, 0, None)
+        where = capi.window(0, 0, 16, 16)
+        assert open_raster.result("read", where, None, capi.byref(into)) == capi.NO_DEVICE
+        assert "driver" in library.message() or "GPU" in library.message()
+        with pytest.raises(capi.Failure) as failure:
+            open_raster.tensor(device=0)
+        assert failure.value.code == capi.NO_DEVICE and not memory.any()
