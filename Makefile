@@ -104,9 +104,11 @@ test-installed: build emulator setup-test ## install by CMake into a temporary p
 bench: build ## measure against GTiff, write docs/benchmarks (ARGS='--quick')
 	@if [ -e examples/limit.rs ]; then cargo build --release --example limit; fi
 	@mkdir -p target/bench
-	for program in read write; do \
-		gcc -O2 -Wall -Wextra -o target/bench/$$program benches/$$program.c \
-			$$(pkg-config --cflags --libs gdal); \
+	@ln -sf ../release/libgpugtiff.so target/bench/libgpugtiff.so.0
+	for program in read write threads; do \
+		gcc -O2 -Wall -Wextra -pthread -Iinclude -o target/bench/$$program benches/$$program.c \
+			$$(pkg-config --cflags --libs gdal) -Wl,--as-needed -Ltarget/release \
+			-lgpugtiff '-Wl,-rpath,$$ORIGIN'; \
 	done
 	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(PYTHON) benches/bench.py $(ARGS)
 

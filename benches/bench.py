@@ -2,7 +2,7 @@
 
     bench.py [--quick] [--only WORD…] [--repeat N] [--out DIRECTORY]
 
-Every measurement is a process of its own (benches/read.c, benches/write.c), so that no side
+Every measurement is a process of its own (benches/read.c, write.c, threads.c), so that no side
 finds the other's caches; the sides take turns, and the best of the repeats counts. A complete
 run writes docs/benchmarks/{read,write}.{md,json,svg}; a partial one writes to target/bench.
 GPUGTIFF_BENCH_DRIVER puts another driver in our place, to try the benchmark itself.
@@ -45,7 +45,7 @@ def arguments():
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD",
                         help="cases that have all these words: read or write, a raster, a codec, "
                              "a pattern (full, rows, windows, pixels; mem, file, copy), or one of "
-                             "memory, million, requests (read), peak (write)")  # fmt: skip
+                             "threads, memory, million, requests (read), peak (write)")  # fmt: skip
     parser.add_argument("--repeat", type=int, help="default 5 for reads, 3 for writes, quick 2")
     parser.add_argument("--out", type=Path, help="where the reports go")
     return parser.parse_args()
@@ -54,7 +54,7 @@ def arguments():
 def main():
     args = arguments()
     gdal.UseExceptions()
-    for program in SUBJECTS:
+    for program in (*SUBJECTS, "threads"):
         if not (PROGRAMS / program).exists():
             sys.exit(f"bench: target/bench/{program} is missing: run 'make bench'")
     if gdal.GetDriverByName(DRIVER) is None:

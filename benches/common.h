@@ -1,5 +1,5 @@
-/* What the two measuring programs share: the clock, the process's figures, a hash of pixels,
- * the driver's counters. */
+/* What the measuring programs share: the clock, the process's figures, a hash of pixels, random
+ * places, the driver's counters. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +56,13 @@ static inline uint64_t hash(const unsigned char *data, size_t size)
     for (int k = 0; k < 4; k++)
         sum = (sum ^ lane[k]) * 0xD6E8FEB86659FD93u, sum ^= sum >> 32;
     return sum;
+}
+
+/* The same sequence on every machine. */
+static inline int below(uint64_t *state, int bound)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((*state >> 33) % (uint64_t)(bound > 0 ? bound : 1));
 }
 
 typedef struct

@@ -57,7 +57,12 @@ def environment(**config):
 
 def run(program, side, *arguments, **config):
     """What benches/read.c or write.c says of one measurement."""
-    command = [str(PROGRAMS / program), *SIDES[side], *(str(word) for word in arguments)]
+    return run_plain(program, *SIDES[side], *arguments, **config)
+
+
+def run_plain(program, *arguments, **config):
+    """The same, all words given."""
+    command = [str(PROGRAMS / program), *(str(word) for word in arguments)]
     done = subprocess.run(command, env=environment(**config), capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\nfailed ({done.returncode}): {done.stderr.strip()}")

@@ -12,13 +12,6 @@
 
 enum { WINDOW = 512 };
 
-/* The same sequence on every machine. */
-static int below(uint64_t *state, int bound)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (int)((*state >> 33) % (uint64_t)(bound > 0 ? bound : 1));
-}
-
 static void read_window(GDALDatasetH ds, const Shape *s, int x, int y, int w, int h, char *to,
                         GSpacing line, GSpacing band)
 {

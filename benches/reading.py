@@ -1,4 +1,4 @@
-"""Reading: full reads, rows, windows, pixels; memory, a million tiles, HTTP requests."""
+"""Reading: full reads, rows, windows, pixels; threads; memory, a million tiles, HTTP requests."""
 
 from dataclasses import replace
 from functools import partial
@@ -7,7 +7,9 @@ from osgeo import gdal
 
 import report
 from data import CODECS, RASTERS
-from measure import MOST_ROUNDS, SIDES, is_reached, limits, measure, run, same_pixels, speed_row
+from measure import (
+    DRIVER, MOST_ROUNDS, SIDES, is_reached, limits, measure, run, run_plain, same_pixels, speed_row
+)  # fmt: skip
 from ranges import RangeServer
 
 PATTERNS = {
@@ -17,6 +19,11 @@ PATTERNS = {
     "pixels": "Single pixels at random places",
 }
 BATCH_MB = 64
+# What reads windows in threads: the C API, and RasterIO as (driver, NUM_THREADS).
+WAYS = {"ours": ("api", "-"), "rasterio": (DRIVER, "-"), "gtiff_1": ("GTiff", "-"),
+        "gtiff_all": ("GTiff", "ALL_CPUS")}  # fmt: skip
+RASTERS_OF_THREADS = {"one": "one for all", "each": "one for each"}
+THREADS = 4
 
 
 def read(side, pattern, file, count=1, **config):
@@ -74,6 +81,31 @@ def case(data, raster, codec, pattern, count, pace):
         sides |= limits("read", file)
     best = measure(sides, f"{file.name} {pattern}", pace)
     return judged(speed_row(raster, codec, pattern, best))
+
+
+def threads(data, pace):
+    """Windows read by several threads at once, by the C API and by RasterIO."""
+    windows = 10 if data.quick else 100
+    rows = []
+    for raster in ("terrain-float32", "imagery-rgb"):
+        for codec in CODECS:
+            file = data.raster(raster, codec)
+            for rasters in RASTERS_OF_THREADS:
+                sides = {
+                    side: partial(run_plain, "threads", way, rasters, many, file, THREADS, windows)
+                    for side, (way, many) in WAYS.items()
+                }
+                best = measure(sides, f"{file.name} threads {rasters}", pace)
+                mega = best["ours"]["bytes"] / 1e6
+                speed = {side: mega / found["seconds"] for side, found in best.items()}
+                ratio = speed["ours"] / max(speed[side] for side in WAYS if side != "ours")
+                rows.append({"raster": raster, "codec": codec, "rasters": rasters,
+                             "mb_per_s": speed, "ratio": ratio,
+                             "reached": is_reached(ratio)})  # fmt: skip
+                print(f"threads {raster:17}{codec:9}{rasters:5}", *(
+                    f"{side} {value:.0f}" for side, value in speed.items()), f"× {ratio:.2f}",
+                    flush=True)  # fmt: skip
+    return rows
 
 
 def memory(data):
@@ -136,6 +168,8 @@ def measured(data, wanted, pace):
             row = case(data, raster, codec, pattern, count, pace)
             result.setdefault("speed", []).append(row)
             print(report.speed_line(row), flush=True)
+    if wanted("read", "threads"):
+        result["threads"] = threads(data, pace)
     if wanted("read", "memory"):
         result["memory"] = memory(data)
     if wanted("read", "million"):
@@ -155,6 +189,17 @@ def markdown(result):
         rows = [row for row in result.get("speed", []) if row["pattern"] == pattern]
         lines += report.speed_section(title, rows, limited=pattern == "full",
                                       in_seconds=pattern == "pixels")  # fmt: skip
+    if "threads" in result:
+        lines += [f"## Random windows of 512 × 512 in {THREADS} threads: the C API and RasterIO", "",
+                  "One raster for all threads, which GDAL's datasets need a lock for, or one for each.",
+                  ""]  # fmt: skip
+        lines += report.table(["raster", "codec", "rasters", "C API MB/s", "RasterIO of GPUGTiff",
+                               "of GTiff, 1 thread", "of GTiff, ALL_CPUS", "÷ the fastest RasterIO",
+                               "goal", "reached"], [
+            [row["raster"], row["codec"], RASTERS_OF_THREADS[row["rasters"]],
+             *(report.number(row["mb_per_s"][side], 0) for side in WAYS),
+             report.number(row["ratio"]), "1.00", report.tick(row["reached"])]
+            for row in result["threads"]])  # fmt: skip
     sides, names = report.ORDER, report.NAMES
     if "memory" in result:
         lines += ["## Peak memory above the caller's buffer (MiB, full read, GDAL_CACHEMAX=64)", ""]

@@ -276,6 +276,7 @@ impl Raster {
         selection: *const Selection,
         device: i32,
     ) -> Outcome<*mut T> {
+        let device = whose(device)?;
         // SAFETY: the caller's promise.
         let (chosen, window) = unsafe { self.choose(window, selection) }?;
         let dtype = data_type(chosen.kind)?;
@@ -296,17 +297,25 @@ impl Raster {
 
 impl Raster {
     /// Memory where the tensor shall be.
-    fn allocate(&self, device: i32, bytes: usize) -> Outcome<Memory> {
-        match u32::try_from(device) {
-            Ok(number) => {
+    fn allocate(&self, device: Option<u32>, bytes: usize) -> Outcome<Memory> {
+        match device {
+            Some(number) => {
                 let memory = self.engine(number)?.allocate(bytes)?;
                 Ok(Memory::Device(memory, number))
             }
-            Err(_) if device == -1 => Allocation::new(bytes).map(Memory::Host),
-            Err(_) => {
-                let text = format!("the device is {device}: expected -1 or more");
-                fail(GPUGTIFF_BAD_ARGUMENT, text)
-            }
+            None => Allocation::new(bytes).map(Memory::Host),
+        }
+    }
+}
+
+/// The number of a device; none is the host.
+fn whose(device: i32) -> Outcome<Option<u32>> {
+    match u32::try_from(device) {
+        Ok(number) => Ok(Some(number)),
+        Err(_) if device == -1 => Ok(None),
+        Err(_) => {
+            let text = format!("the device is {device}: expected -1 or more");
+            fail(GPUGTIFF_BAD_ARGUMENT, text)
         }
     }
 }

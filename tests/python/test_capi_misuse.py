@@ -90,7 +90,7 @@ def test_strides_that_leave_the_buffer_or_meet(raster, pixels, fields):
 
 
 BUFFERS = [(dict(data=None), "NULL_ARGUMENT", "data is NULL"), (dict(memory=2), "BAD_ARGUMENT", "memory is 2"),
-           (dict(memory=-1), "BAD_ARGUMENT", "memory"), (dict(memory=1), "UNSUPPORTED", "device memory"),
+           (dict(memory=-1), "BAD_ARGUMENT", "memory"), (dict(memory=1), "NO_DEVICE", "NVIDIA"),
            (dict(size=0), "BAD_ARGUMENT", "size is 0"), (dict(size=71), "BAD_ARGUMENT", "sizeof(gpugtiff_buffer)"),
            (dict(size=2**40), "BAD_ARGUMENT", "size")]  # fmt: skip
 

@@ -218,7 +218,7 @@ def test_writes_that_mean_nothing_leave_the_file_as_it_is(tmp_path):
             assert capi.NAMES[result] == code, (where, how, LIBRARY.message())
         device = capi.buffer(wrong)
         device.memory = C["MEMORY_DEVICE"]
-        assert writer.result("write", None, None, byref(device)) == C["UNSUPPORTED"]
+        assert writer.result("write", None, None, byref(device)) == C["NO_DEVICE"]
         # Samples that are read from one place for many pixels are fine.
         writer.write((0, 0, 60, 1), pixels, strides=(1, 1, 1))
         writer.call("finish")
