@@ -120,7 +120,7 @@ void convert(const Arguments &arguments)
     const Writer writer = create(arguments, raster, facts);
     gpugtiff_result result;
     while ((result = gpugtiff_batches_next(batches.get(), &window)) == GPUGTIFF_OK) {
-        check(gpugtiff_batches_read(batches.get(), &buffer));
+        check(gpugtiff_batches_read(batches.get(), &window, &buffer));
         check(gpugtiff_writer_write(writer.get(), &window, nullptr, &buffer));
     }
     if (result != GPUGTIFF_DONE)

@@ -18,9 +18,8 @@ const DLPACK: &str = r#"
  * dlpack/dlpack.h includes it before this header; one that wants the names only defines
  * GPUGTIFF_NO_DLPACK.
  */
-#if defined(DLPACK_DLPACK_H_)
-/* They are there. */
-#elif defined(GPUGTIFF_NO_DLPACK)
+#if defined(DLPACK_DLPACK_H_) || defined(GPUGTIFF_NO_DLPACK)
+/* A dlpack.h from before 1.0 has but one of them, and a name may be given twice. */
 typedef struct DLManagedTensor DLManagedTensor;
 typedef struct DLManagedTensorVersioned DLManagedTensorVersioned;
 #else

@@ -188,8 +188,9 @@ unsafe fn engine(
     Ok(())
 }
 
-/// Which engine decodes ("CPU", "CUDA", "AUTO"), and why. Both texts are valid until this
-/// thread's next such question. Thread-safe.
+/// Which engine decodes what is read into host memory ("CPU", "CUDA", "AUTO"), and why; windows into
+/// device memory are CUDA's, as far as it decodes them (counters CUDA_...). Both texts are valid
+/// until this thread's next such question. Thread-safe.
 ///
 /// # Safety
 /// `out_name` and `out_reason` must be places.
@@ -217,7 +218,7 @@ pub unsafe extern "C" fn gpugtiff_writer_engine(
     guard(|| unsafe { engine(&WRITERS.get(writer)?.shared, out_name, out_reason) })
 }
 
-/// Is told a counter; the name is valid during the call.
+/// Is told a counter; the name is valid during the call. It must return: no exception, no longjmp.
 #[allow(non_camel_case_types)]
 pub type gpugtiff_counter_callback =
     Option<unsafe extern "C" fn(name: *const c_char, value: u64, user: *mut c_void)>;
@@ -288,7 +289,8 @@ pub const GPUGTIFF_LOG_WARNING: gpugtiff_log_level = 2;
 /// For those who look for something.
 pub const GPUGTIFF_LOG_DEBUG: gpugtiff_log_level = 3;
 
-/// Is told a message; the text is valid during the call.
+/// Is told a message; the text is valid during the call. It must not call this API, which is in the
+/// middle of something, and must return: no exception, no longjmp.
 #[allow(non_camel_case_types)]
 pub type gpugtiff_log_callback = Option<
     unsafe extern "C" fn(level: gpugtiff_log_level, message: *const c_char, user: *mut c_void),

@@ -6,7 +6,8 @@ use super::handle::Table;
 use super::raster::{Level, RASTERS, Raster, out};
 use super::request::{Buffer, Chosen, Place, Selection, Use, Window};
 use super::result::{
-    GPUGTIFF_DONE, GPUGTIFF_OK, GPUGTIFF_STATE, Outcome, fail, gpugtiff_result, guard, guard_result,
+    GPUGTIFF_DONE, GPUGTIFF_NULL_ARGUMENT, GPUGTIFF_OK, Outcome, fail, gpugtiff_result, guard,
+    guard_result,
 };
 
 /// A walk down a raster.
@@ -47,7 +48,8 @@ impl Batches {
 
 /// Begins a walk down the raster: windows as wide as the level, whole tile rows high, of about
 /// `batch_mb` MiB of samples as they will be in memory; at least one row of tiles. 0: BATCH_MB as
-/// the raster was opened with. The raster may be freed before. Thread-safe.
+/// the raster was opened with. The raster may be freed before, unless it was wrapped: then the
+/// walk ends with it (GPUGTIFF_BAD_HANDLE). Thread-safe.
 ///
 /// # Safety
 /// `selection` must be NULL or what it says, `out_batches` a place.
@@ -60,6 +62,7 @@ pub unsafe extern "C" fn gpugtiff_batches_new(
 ) -> gpugtiff_result {
     guard(|| {
         let raster = RASTERS.get(raster)?;
+        let _held = raster.hold()?;
         out(out_batches, "out_batches")?;
         // SAFETY: the caller's promise.
         let chosen = unsafe { Chosen::new(selection, raster.bands, raster.kind) }?;
@@ -67,7 +70,7 @@ pub unsafe extern "C" fn gpugtiff_batches_new(
             0 => raster.shared.options.batch_bytes,
             mb => mb.saturating_mul(1 << 20),
         };
-        let batches = Batches::new(raster, chosen, bytes)?;
+        let batches = Batches::new(Arc::clone(&raster), chosen, bytes)?;
         // SAFETY: the caller's place.
         unsafe { *out_batches = BATCHES.give_out(batches) };
         Ok(())
@@ -114,24 +117,26 @@ pub unsafe extern "C" fn gpugtiff_batches_next(
     })
 }
 
-/// Reads the window that gpugtiff_batches_next() came to, any number of times; GPUGTIFF_STATE
-/// before its first call. Thread-safe as gpugtiff_raster_read() is.
+/// Reads a window that gpugtiff_batches_next() came to, or any other of the level, as
+/// gpugtiff_raster_read() does. Thread-safe as that is.
 ///
 /// # Safety
-/// `buffer` must be what it says, and its bytes the caller's to write.
+/// Structs must be what they say, and the buffer's bytes the caller's to write.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gpugtiff_batches_read(
     batches: *const Batches,
+    window: *const Window,
     buffer: *const Buffer,
 ) -> gpugtiff_result {
     guard(|| {
         let batches = BATCHES.get(batches)?;
-        let Some(window) = *batches.current() else {
-            let text = "there is no batch yet: expected gpugtiff_batches_next() first";
-            return fail(GPUGTIFF_STATE, text);
-        };
+        let _held = batches.raster.hold()?;
+        if window.is_null() {
+            return fail(GPUGTIFF_NULL_ARGUMENT, "the window is NULL");
+        }
         // SAFETY: the caller's promise; the place was checked.
         unsafe {
+            let window = Window::inside(window, batches.level.size)?;
             let place = Place::new(buffer, &window, &batches.chosen, Use::Into)?;
             batches.raster.read(&window, &batches.chosen, &place)
         }

@@ -16,8 +16,15 @@ pub(super) struct Table<T> {
     live: RwLock<Option<HashMap<usize, Arc<T>>>>,
 }
 
-/// Handles are 16 apart, as if they were addresses, and shared by no two kinds.
-static NEXT: AtomicUsize = AtomicUsize::new(16);
+/// How many were given out. Handles are 16 apart, as if they were addresses, and shared by no two
+/// kinds; nor by two copies of the library in a process, each of which begins somewhere else.
+static COUNT: AtomicUsize = AtomicUsize::new(1);
+
+fn next() -> usize {
+    // Where this copy is, well mixed, in the upper half.
+    let copy = std::ptr::from_ref(&COUNT).addr().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 1;
+    (copy & !0xFFFF_FFFF).wrapping_add(16 * COUNT.fetch_add(1, Ordering::Relaxed))
+}
 
 impl<T> Table<T> {
     /// For objects that messages call `kind`.
@@ -27,7 +34,7 @@ impl<T> Table<T> {
 
     /// A handle for the object.
     pub(super) fn give_out(&self, object: T) -> *mut T {
-        let handle = NEXT.fetch_add(16, Ordering::Relaxed);
+        let handle = next();
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         live.get_or_insert_default().insert(handle, Arc::new(object));
         std::ptr::without_provenance_mut(handle)

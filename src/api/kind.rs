@@ -77,6 +77,19 @@ impl Kind {
         }
     }
 
+    /// Floating-point numbers, complex ones too.
+    pub(super) fn is_float(self) -> bool {
+        matches!(
+            self.number(),
+            GPUGTIFF_TYPE_F16
+                | GPUGTIFF_TYPE_F32
+                | GPUGTIFF_TYPE_F64
+                | GPUGTIFF_TYPE_CF16
+                | GPUGTIFF_TYPE_CF32
+                | GPUGTIFF_TYPE_CF64
+        )
+    }
+
     /// C's number.
     pub(super) fn number(self) -> gpugtiff_type {
         let place = GDAL.iter().position(|&gdal| gdal == self.gdal);

@@ -8,6 +8,7 @@
 pub mod ask;
 pub mod batches;
 mod device;
+mod fetch;
 mod handle;
 pub mod kind;
 pub mod raster;

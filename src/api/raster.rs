@@ -3,16 +3,17 @@
 //! GDAL's datasets are for one thread at a time; the lock makes a raster one for many. How
 //! pixels get past it is in `read`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::offset_of;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::handle::Table;
 use super::kind::{Kind, gpugtiff_type};
 use super::result::{
-    GPUGTIFF_BAD_ARGUMENT, GPUGTIFF_CORRUPT, GPUGTIFF_FOREIGN_DATASET, GPUGTIFF_NULL_ARGUMENT,
-    GPUGTIFF_OPEN_FAILED, GPUGTIFF_UNSUPPORTED, Outcome, ask_gdal, fail, gpugtiff_result, guard,
+    GPUGTIFF_BAD_ARGUMENT, GPUGTIFF_BAD_HANDLE, GPUGTIFF_CORRUPT, GPUGTIFF_FOREIGN_DATASET,
+    GPUGTIFF_NULL_ARGUMENT, GPUGTIFF_OPEN_FAILED, GPUGTIFF_STATE, GPUGTIFF_UNSUPPORTED, Outcome,
+    ask_gdal, fail, gpugtiff_result, guard,
 };
 use super::shim::{
     check_options, driver, gpugtiff_shim_file, gpugtiff_shim_kind, gpugtiff_shim_open, text,
@@ -25,6 +26,12 @@ use crate::gdal::messages::capture;
 /// A raster that is open for reading.
 pub struct Raster {
     dataset: Dataset,
+    /// Our reference to it, until it is given back.
+    reference: Mutex<Option<Reference>>,
+    uses: Mutex<Uses>,
+    unused: Condvar,
+    /// The dataset is the caller's, who may close it once the raster is freed.
+    wrapped: bool,
     lock: Mutex<()>,
     pub(super) name: String,
     pub(super) bands: c_int,
@@ -35,6 +42,24 @@ pub struct Raster {
     wkt: OnceLock<CString>,
     /// What our engines decode, by level, once it was looked at.
     pub(super) decoded: Mutex<HashMap<c_int, Option<Arc<Image>>>>,
+}
+
+/// Who is using the dataset.
+#[derive(Debug, Default)]
+struct Uses {
+    now: usize,
+    /// Nobody may any more.
+    over: bool,
+}
+
+/// While it lives, the dataset stays.
+pub(super) struct Held<'a>(&'a Raster);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.uses().now -= 1;
+        self.0.unused.notify_all();
+    }
 }
 
 /// The image or an overview.
@@ -119,10 +144,10 @@ unsafe impl Tagged for RasterFacts {
 impl Raster {
     /// # Safety
     /// `handle` must be a dataset of ours, and one reference to it ours to release.
-    unsafe fn new(handle: *mut c_void, name: String) -> Outcome<Raster> {
+    unsafe fn new(handle: *mut c_void, name: String, wrapped: bool) -> Outcome<Raster> {
         // SAFETY: the caller's promise; the lock sees to one thread at a time.
         let dataset = unsafe { Dataset::new(handle) };
-        let hold = Hold(dataset);
+        let reference = Reference::new(dataset, &name)?;
         // SAFETY: a dataset of ours, which has its file as long as it is open.
         let shared = unsafe { Shared::of(gpugtiff_shim_file(handle).cast()) };
         let (Some(shared), Some(first)) = (shared, dataset.band(1)) else {
@@ -130,9 +155,12 @@ impl Raster {
         };
         let kind = Kind::of_gdal(first.kind())?;
         let image = Level { size: dataset.size(), tile: first.block() };
-        std::mem::forget(hold);
         Ok(Raster {
             dataset,
+            reference: Mutex::new(Some(reference)),
+            uses: Mutex::default(),
+            unused: Condvar::new(),
+            wrapped,
             lock: Mutex::default(),
             name,
             bands: dataset.bands(),
@@ -143,6 +171,32 @@ impl Raster {
             wkt: OnceLock::new(),
             decoded: Mutex::default(),
         })
+    }
+
+    fn uses(&self) -> MutexGuard<'_, Uses> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the dataset for a call.
+    pub(super) fn hold(&self) -> Outcome<Held<'_>> {
+        let mut uses = self.uses();
+        if uses.over {
+            let text = format!("the raster of {} was freed, and its dataset is gone", self.name);
+            return fail(GPUGTIFF_BAD_HANDLE, text);
+        }
+        uses.now += 1;
+        Ok(Held(self))
+    }
+
+    /// Gives the dataset back as soon as nobody is using it, and does not return before.
+    fn give_back(&self) {
+        let mut uses = self.uses();
+        uses.over = true;
+        while uses.now > 0 {
+            uses = self.unused.wait(uses).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(uses);
+        drop(self.reference.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// The dataset, for as long as the guard is held.
@@ -224,23 +278,41 @@ impl Raster {
     }
 }
 
-/// Gives a reference back.
-struct Hold(Dataset);
+/// A reference to a dataset, which no other raster has: their locks would not know of each other.
+struct Reference(Dataset);
 
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Nobody is there to be told.
-        capture(|| {
-            // SAFETY: a reference that was ours.
-            unsafe { self.0.release() };
-        });
+/// The addresses of datasets that rasters have.
+static TAKEN: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+
+impl Reference {
+    /// Takes over a reference that was ours.
+    fn new(dataset: Dataset, name: &str) -> Outcome<Reference> {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.get_or_insert_default().insert(dataset.handle().addr()) {
+            return Ok(Reference(dataset));
+        }
+        drop(taken);
+        release(dataset);
+        let text = format!("the dataset '{name}' is a raster already: expected one that is not");
+        fail(GPUGTIFF_STATE, text)
     }
 }
 
-impl Drop for Raster {
+impl Drop for Reference {
     fn drop(&mut self) {
-        drop(Hold(self.dataset));
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.get_or_insert_default().remove(&self.0.handle().addr());
+        drop(taken);
+        release(self.0);
     }
+}
+
+/// Nobody is there to be told what goes wrong.
+fn release(dataset: Dataset) {
+    capture(|| {
+        // SAFETY: a reference that was ours.
+        unsafe { dataset.release() };
+    });
 }
 
 /// Overviews that all bands have in the same size.
@@ -302,7 +374,7 @@ pub unsafe extern "C" fn gpugtiff_raster_open(
             (!handle.is_null()).then_some(handle)
         })?;
         // SAFETY: just opened, with one reference.
-        let raster = unsafe { Raster::new(handle, name) }?;
+        let raster = unsafe { Raster::new(handle, name, false) }?;
         // SAFETY: the caller's place.
         unsafe { *out_raster = RASTERS.give_out(raster) };
         Ok(())
@@ -312,8 +384,8 @@ pub unsafe extern "C" fn gpugtiff_raster_open(
 /// A raster of a GDALDatasetH that this driver opened, in this copy of the library. It holds a
 /// reference until it is freed: end your own with GDALReleaseDataset(), or free the raster before
 /// you call GDALClose(), which closes the dataset whoever refers to it. While the raster is there,
-/// other threads must leave the dataset alone and nobody may change it. Thread-safe for different
-/// datasets.
+/// other threads must leave the dataset alone and nobody may change it. GPUGTIFF_STATE if the
+/// dataset has a raster already. Thread-safe.
 ///
 /// # Safety
 /// `dataset` must be a GDALDatasetH that is open, `out_raster` a place.
@@ -343,18 +415,26 @@ pub unsafe extern "C" fn gpugtiff_raster_wrap(
         }
         wrapped.reference();
         // SAFETY: a dataset of ours; the reference is released with the raster.
-        let raster = unsafe { Raster::new(dataset, name) }?;
+        let raster = unsafe { Raster::new(dataset, name, true) }?;
         // SAFETY: the caller's place.
         unsafe { *out_raster = RASTERS.give_out(raster) };
         Ok(())
     })
 }
 
-/// Frees a raster; NULL is fine. Reads that other threads are in end first; tensors and batches
-/// that came from it stay. Thread-safe.
+/// Frees a raster; NULL is fine. Calls that other threads are in end first. Tensors and batches
+/// that came from it stay, but for batches of a raster that was wrapped: its dataset is given back
+/// before this returns. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpugtiff_raster_free(raster: *mut Raster) -> gpugtiff_result {
-    guard(|| RASTERS.take_back(raster).map(drop))
+    guard(|| {
+        if let Some(raster) = RASTERS.take_back(raster)?
+            && raster.wrapped
+        {
+            raster.give_back();
+        }
+        Ok(())
+    })
 }
 
 /// Facts of a level of the raster: 0 is the image itself, n its n-th overview. Thread-safe.
@@ -369,6 +449,7 @@ pub unsafe extern "C" fn gpugtiff_raster_info(
 ) -> gpugtiff_result {
     guard(|| {
         let raster = RASTERS.get(raster)?;
+        let _held = raster.hold()?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(out_facts) }?;
         out.fill(&raster.info(level)?);
@@ -388,6 +469,7 @@ pub unsafe extern "C" fn gpugtiff_raster_nodata(
 ) -> gpugtiff_result {
     guard(|| {
         let raster = RASTERS.get(raster)?;
+        let _held = raster.hold()?;
         out(out_nodata, "out_nodata")?;
         let (_guard, dataset) = raster.lock();
         let Some(band) = dataset.band(band) else {
@@ -415,6 +497,7 @@ pub unsafe extern "C" fn gpugtiff_raster_wkt(
 ) -> gpugtiff_result {
     guard(|| {
         let raster = RASTERS.get(raster)?;
+        let _held = raster.hold()?;
         out(out_wkt, "out_wkt")?;
         if raster.wkt.get().is_none() {
             let (_guard, dataset) = raster.lock();
@@ -441,6 +524,7 @@ pub unsafe extern "C" fn gpugtiff_raster_dataset(
 ) -> gpugtiff_result {
     guard(|| {
         let raster = RASTERS.get(raster)?;
+        let _held = raster.hold()?;
         out(out_dataset, "out_dataset")?;
         // SAFETY: the caller's place.
         unsafe { *out_dataset = raster.dataset.handle() };

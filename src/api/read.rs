@@ -120,6 +120,7 @@ pub unsafe extern "C" fn gpugtiff_raster_read(
 ) -> gpugtiff_result {
     guard(|| {
         let raster = RASTERS.get(raster)?;
+        let _held = raster.hold()?;
         // SAFETY: the caller's promise.
         let (chosen, window) = unsafe { raster.choose(window, selection) }?;
         // SAFETY: the caller's promise; the place was checked.

@@ -74,8 +74,9 @@ pub const GPUGTIFF_MEMORY_DEVICE: gpugtiff_memory = 1;
 /// Where pixels go, or come from. Make one with gpugtiff_buffer_init().
 ///
 /// Sample (band i, row y, column x) of a window is at data + offset + i * band_stride + y *
-/// line_stride + x * pixel_stride. Strides may be negative. All samples must lie inside `bytes`
-/// and, where pixels are read into the buffer, apart from each other.
+/// line_stride + x * pixel_stride. Strides may be negative, and in any order. All samples must lie
+/// inside `bytes` and, where pixels are read into the buffer, apart from each other: the larger of
+/// two strides passes over all that the smaller one reaches.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Buffer {

@@ -14,6 +14,9 @@ pub(super) unsafe trait Tagged: Copy + Default {
     const SMALLEST: usize;
 }
 
+/// No struct will ever be larger: what claims to be was never given its size.
+const LARGEST: usize = 1 << 10;
+
 /// How many bytes of the caller's struct we know.
 ///
 /// # Safety
@@ -24,7 +27,7 @@ unsafe fn known<T: Tagged>(given: *const T) -> Outcome<usize> {
     }
     // SAFETY: the caller's promise; it need not be aligned for us.
     let size = unsafe { given.cast::<usize>().read_unaligned() };
-    if size < T::SMALLEST || size > 1 << 16 {
+    if size < T::SMALLEST || size > LARGEST {
         let text = format!(
             "{}.size is {size}: expected sizeof({}), which is {} here",
             T::NAME,

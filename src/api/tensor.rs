@@ -344,6 +344,7 @@ pub unsafe extern "C" fn gpugtiff_raster_read_tensor(
 ) -> gpugtiff_result {
     guard(|| {
         let raster = RASTERS.get(raster)?;
+        let _held = raster.hold()?;
         out(out_tensor, "out_tensor")?;
         // SAFETY: the caller's promise.
         unsafe { *out_tensor = raster.read_tensor(window, selection, device)? };
@@ -365,6 +366,7 @@ pub unsafe extern "C" fn gpugtiff_raster_read_tensor_unversioned(
 ) -> gpugtiff_result {
     guard(|| {
         let raster = RASTERS.get(raster)?;
+        let _held = raster.hold()?;
         out(out_tensor, "out_tensor")?;
         // SAFETY: the caller's promise.
         unsafe { *out_tensor = raster.read_tensor(window, selection, device)? };

@@ -3,29 +3,28 @@
 //!
 //! A writer that is freed before it was finished leaves no file.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::device::{failed, look};
 use super::handle::Table;
 use super::kind::{GPUGTIFF_TYPE_I64, GPUGTIFF_TYPE_OWN, GPUGTIFF_TYPE_U64, Kind, gpugtiff_type};
 use super::raster::out;
-use super::request::{Buffer, Chosen, Device, Place, Selection, Use, Window};
+use super::request::{Buffer, Chosen, Place, Selection, Use, Window};
 use super::result::{
-    GPUGTIFF_BAD_ARGUMENT, GPUGTIFF_IO, GPUGTIFF_NO_DEVICE, GPUGTIFF_OPEN_FAILED, GPUGTIFF_STATE,
-    GPUGTIFF_UNSUPPORTED, Outcome, ask_gdal, ask_gdal_strictly, fail, gpugtiff_result, guard,
+    GPUGTIFF_BAD_ARGUMENT, GPUGTIFF_IO, GPUGTIFF_OPEN_FAILED, GPUGTIFF_STATE, GPUGTIFF_UNSUPPORTED,
+    Outcome, ask_gdal, ask_gdal_strictly, fail, gpugtiff_result, guard,
 };
 use super::shim::{
     check_options, driver, gpugtiff_shim_close, gpugtiff_shim_discard, gpugtiff_shim_file, text,
 };
 use super::sized::{Tagged, take};
-use crate::capi::Shared;
-use crate::gdal::dataset::{Creation, Dataset, NoData, Transfer, unlink};
+use crate::capi::{Shared, pairs};
+use crate::gdal::dataset::{Creation, Dataset, NoData, Transfer, driver_item, unlink};
 use crate::gdal::messages::capture;
+use crate::options::create::{self, Asked};
 
-/// Bytes that come down from a device at once.
-const DEVICE_BYTES: i64 = 64 << 20;
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
 /// A file that is being written.
 pub struct Writer {
@@ -170,6 +169,11 @@ unsafe fn nodata(spec: &Spec) -> Outcome<Option<NoData>> {
         let text = "more than one of nodata, nodata_i64 and nodata_u64 is set in gpugtiff_spec";
         return fail(GPUGTIFF_BAD_ARGUMENT, text);
     }
+    // Of 64 bits exactly, or not at all: GDAL would take the next best.
+    let value = match value {
+        Some(NoData::Double(n)) => Some(exact(n, spec.r#type)?),
+        other => other,
+    };
     let wanted = match value {
         Some(NoData::Int64(_)) => GPUGTIFF_TYPE_I64,
         Some(NoData::UInt64(_)) => GPUGTIFF_TYPE_U64,
@@ -182,13 +186,34 @@ unsafe fn nodata(spec: &Spec) -> Outcome<Option<NoData>> {
     Ok(value)
 }
 
+/// A double as nodata of samples of this type.
+fn exact(value: f64, kind: gpugtiff_type) -> Outcome<NoData> {
+    let found = match kind {
+        GPUGTIFF_TYPE_I64 => (value as i64 as f64 == value && value < TWO_TO_63)
+            .then_some(NoData::Int64(value as i64)),
+        GPUGTIFF_TYPE_U64 => (value as u64 as f64 == value && value < 2.0 * TWO_TO_63)
+            .then_some(NoData::UInt64(value as u64)),
+        _ => Some(NoData::Double(value)),
+    };
+    match found {
+        Some(found) => Ok(found),
+        None => {
+            let text = format!("gpugtiff_spec.nodata is {value}, which no sample can be");
+            fail(GPUGTIFF_BAD_ARGUMENT, text)
+        }
+    }
+}
+
 impl Writer {
     /// # Safety
     /// The order's options must be a list.
     unsafe fn create(path: &CStr, order: &Order<'_>) -> Outcome<Writer> {
         let driver = driver()?;
         // SAFETY: our driver, and the caller's promise.
-        unsafe { check_options(driver, c"DMD_CREATIONOPTIONLIST", order.options) }?;
+        unsafe {
+            check_options(driver, c"DMD_CREATIONOPTIONLIST", order.options)?;
+            check_values(driver, order)?;
+        }
         let name = path.to_string_lossy().into_owned();
         let creation = Creation {
             path,
@@ -276,6 +301,25 @@ impl Drop for Writer {
     }
 }
 
+/// Refuses values that mean nothing before GDAL removes a file of that name to make room.
+///
+/// # Safety
+/// `driver` must be ours, and the options a list.
+unsafe fn check_values(driver: *mut c_void, order: &Order<'_>) -> Outcome<()> {
+    // SAFETY: the caller's promise.
+    let (list, xml) =
+        unsafe { (pairs(order.options), driver_item(driver, c"DMD_CREATIONOPTIONLIST")) };
+    let asked = Asked {
+        list: &list,
+        floats: order.kind.is_float(),
+        as_gtiff: false,
+        stream: false,
+        gtiff_xml: &xml.to_string_lossy(),
+    };
+    create::prepare(&asked)?;
+    Ok(())
+}
+
 /// Closes a dataset that was being created and removes its files. What GDAL has to say about
 /// that nobody needs to know.
 fn discard(dataset: Dataset) {
@@ -347,7 +391,7 @@ pub unsafe extern "C" fn gpugtiff_writer_write(
 impl Writer {
     /// # Safety
     /// The place must hold the window's samples, and the dataset be locked.
-    unsafe fn write(
+    pub(super) unsafe fn write(
         &self,
         dataset: Dataset,
         window: &Window,
@@ -368,54 +412,6 @@ impl Writer {
             // SAFETY: the caller's promise.
             unsafe { dataset.transfer(0, &pixels) }.then_some(())
         })
-    }
-
-    /// Brings rows down, as the caller has them, and writes those. Bands that lie apart come one
-    /// by one, so that what is between them does not.
-    ///
-    /// # Safety
-    /// As for `write`, and the stream must be one.
-    unsafe fn write_from_device(
-        &self,
-        dataset: Dataset,
-        window: &Window,
-        chosen: &Chosen,
-        place: &Place,
-        device: Device,
-    ) -> Outcome<()> {
-        let engine = match self.shared.device(device.number) {
-            Ok(engine) => engine,
-            Err(refusal) => return fail(GPUGTIFF_NO_DEVICE, refusal.to_string()),
-        };
-        let (bands, sample) = (chosen.bands.len(), chosen.kind.bytes);
-        let extents = [window.width, window.height, bands as i64];
-        // SAFETY: the caller's promise.
-        let landing = unsafe { look(&engine, place, extents, sample, device)? };
-        let at_once = if place.band.abs() > place.line.abs() { 1 } else { bands };
-        let line = place.line.abs().max(place.pixel.abs().saturating_mul(window.width)).max(1);
-        let rows = (DEVICE_BYTES / line).clamp(1, window.height);
-        let mut bytes = Vec::new();
-        for first in (0..bands).step_by(at_once) {
-            for y in (0..window.height).step_by(rows as usize) {
-                let height = rows.min(window.height - y);
-                let part = Window { y: window.y + y, height, ..*window };
-                let some = chosen.bands[first..first + at_once].to_vec();
-                let there = place.moved(0, y, first as i64);
-                let [low, high] = there.reach([part.width, height, at_once as i64], sample);
-                bytes.resize((high - low + 1) as usize, 0_u8);
-                // SAFETY: a part of what was looked at.
-                unsafe { engine.fetch(&landing, low, &mut bytes) }.or_else(failed)?;
-                let offset = there.data.addr() as u64 - low;
-                let data = bytes.as_mut_ptr().wrapping_add(offset as usize).cast();
-                let chosen = Chosen { bands: some, ..chosen.clone() };
-                // SAFETY: the same samples, in memory of our own.
-                unsafe {
-                    let here = Place { data, device: None, ..there };
-                    self.write(dataset, &part, &chosen, &here)?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -154,14 +154,16 @@ impl Grid {
         }
     }
 
-    /// Whether the window covers a tile whole.
-    pub fn holds_a_tile(&self, window: &Rect) -> bool {
-        let holds = |start: u32, end: u64, step: u32, size: u32| {
-            let first = u64::from(start.div_ceil(step)) * u64::from(step);
-            first < u64::from(size) && (first + u64::from(step)).min(u64::from(size)) <= end
+    /// How many tiles the window covers whole.
+    pub fn whole_tiles(&self, window: &Rect) -> u64 {
+        let whole = |start: u32, end: u64, step: u32, size: u32| {
+            let step = u64::from(step);
+            // The last tile is whole where the image ends.
+            let last = if end >= u64::from(size) { end.div_ceil(step) } else { end / step };
+            last.saturating_sub(u64::from(start).div_ceil(step))
         };
-        holds(window.x, window.right(), self.tile_width, self.width)
-            && holds(window.y, window.bottom(), self.tile_height, self.height)
+        whole(window.x, window.right(), self.tile_width, self.width)
+            * whole(window.y, window.bottom(), self.tile_height, self.height)
     }
 
     /// The tiles of a cover in the order they are stored in: planes, rows, columns.
@@ -214,12 +216,14 @@ mod tests {
     #[test]
     fn a_whole_tile_in_a_window_is_noticed() {
         let window = |x, y, width, height| Rect { x, y, width, height };
-        assert!(GRID.holds_a_tile(&window(256, 256, 256, 256)));
-        assert!(!GRID.holds_a_tile(&window(257, 256, 400, 256)));
-        assert!(!GRID.holds_a_tile(&window(256, 257, 256, 300)));
+        assert_eq!(GRID.whole_tiles(&window(256, 256, 256, 256)), 1);
+        assert_eq!(GRID.whole_tiles(&window(255, 256, 513, 512)), 4);
+        assert_eq!(GRID.whole_tiles(&window(257, 256, 400, 256)), 0);
+        assert_eq!(GRID.whole_tiles(&window(256, 257, 256, 300)), 0);
+        assert_eq!(GRID.whole_tiles(&window(0, 0, 1000, 700)), 12);
         // The last column and row are cut off by the image.
-        assert!(GRID.holds_a_tile(&window(768, 512, 232, 188)));
-        assert!(!GRID.holds_a_tile(&window(769, 512, 231, 188)));
+        assert_eq!(GRID.whole_tiles(&window(768, 512, 232, 188)), 1);
+        assert_eq!(GRID.whole_tiles(&window(769, 512, 231, 188)), 0);
     }
 
     #[test]

@@ -61,10 +61,11 @@ impl Image {
         }
     }
 
-    /// Whether reading the window apart is worth it: tiles that it covers in part are decoded
-    /// for nothing else.
+    /// Whether reading the window apart is worth it. Tiles that it covers in part are decoded for
+    /// nothing else, while the dataset keeps them: they must be few.
     pub(crate) fn is_worth_reading_apart(&self, window: &Rect) -> bool {
-        self.reader.image().grid.holds_a_tile(window)
+        let grid = &self.reader.image().grid;
+        4 * grid.whole_tiles(window) >= 3 * grid.cover(window).len()
     }
 
     /// What reads it.

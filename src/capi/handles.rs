@@ -183,7 +183,7 @@ pub(super) unsafe fn text(text: *const c_char) -> String {
 ///
 /// # Safety
 /// `list` must be NULL or such a list.
-pub(super) unsafe fn pairs(list: *const *const c_char) -> Vec<(String, String)> {
+pub(crate) unsafe fn pairs(list: *const *const c_char) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     if list.is_null() {
         return pairs;

@@ -15,4 +15,4 @@ mod place;
 
 pub(crate) use apart::NOBODY;
 pub(crate) use guard::panic_text;
-pub(crate) use handles::{API, Image, Shared};
+pub(crate) use handles::{API, Image, Shared, pairs};

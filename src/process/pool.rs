@@ -9,6 +9,7 @@
 //! workers stop taking work and the exiting thread waits for what they are doing.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -74,7 +75,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Calls `body(0)`, …, `body(tasks - 1)`, each once, on up to `threads` threads
 /// of which the caller is one. A panic in a task is raised again here.
 pub fn run(threads: usize, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
-    let helpers = threads.min(tasks).saturating_sub(1);
+    let caller = Caller::new();
+    let helpers = threads.min(tasks).saturating_sub(1).min(caller.helpers(threads));
     if helpers == 0 {
         (0..tasks).for_each(body);
         return;
@@ -89,6 +91,45 @@ pub fn run(threads: usize, tasks: usize, body: &(dyn Fn(usize) + Sync)) {
     job.work();
     pool.forget(&job);
     job.wait();
+}
+
+/// A thread inside `run`.
+struct Caller {
+    is_worker: bool,
+}
+
+/// Those of them that are not workers.
+static CALLERS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Caller {
+    fn new() -> Caller {
+        let caller = Caller { is_worker: IS_WORKER.get() };
+        if !caller.is_worker {
+            CALLERS.fetch_add(1, Ordering::Relaxed);
+        }
+        caller
+    }
+
+    /// How many workers are worth waking for it. Where as many threads call as there shall be
+    /// workers, each does its own work: the others would only take its turn.
+    fn helpers(&self, threads: usize) -> usize {
+        match self.is_worker {
+            true => usize::MAX,
+            false => threads.saturating_sub(CALLERS.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if !self.is_worker {
+            CALLERS.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Runs `task` on a worker, some time. There shall be as many workers as pieces of such work that
@@ -237,6 +278,7 @@ impl Pool {
     }
 
     fn work(&self) {
+        IS_WORKER.set(true);
         let mut queue = lock(&self.queue);
         loop {
             let claimed = if self.stopping.load(Ordering::SeqCst) {
@@ -281,6 +323,15 @@ mod tests {
             });
             assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1), "{threads} threads");
         }
+    }
+
+    #[test]
+    fn callers_are_counted_while_they_are_inside() {
+        // At least these: other tests run too.
+        let callers = [Caller::new(), Caller::new(), Caller::new()];
+        assert_eq!(callers[0].helpers(3), 0);
+        assert!(callers[0].helpers(8) <= 5);
+        assert_eq!(Caller { is_worker: true }.helpers(2), usize::MAX);
     }
 
     #[test]

@@ -33,9 +33,8 @@
  * dlpack/dlpack.h includes it before this header; one that wants the names only defines
  * GPUGTIFF_NO_DLPACK.
  */
-#if defined(DLPACK_DLPACK_H_)
-/* They are there. */
-#elif defined(GPUGTIFF_NO_DLPACK)
+#if defined(DLPACK_DLPACK_H_) || defined(GPUGTIFF_NO_DLPACK)
+/* A dlpack.h from before 1.0 has but one of them, and a name may be given twice. */
 typedef struct DLManagedTensor DLManagedTensor;
 typedef struct DLManagedTensorVersioned DLManagedTensorVersioned;
 #else
@@ -265,8 +264,9 @@ typedef int32_t gpugtiff_memory;
  * Where pixels go, or come from. Make one with gpugtiff_buffer_init().
  *
  * Sample (band i, row y, column x) of a window is at data + offset + i * band_stride + y *
- * line_stride + x * pixel_stride. Strides may be negative. All samples must lie inside `bytes`
- * and, where pixels are read into the buffer, apart from each other.
+ * line_stride + x * pixel_stride. Strides may be negative, and in any order. All samples must lie
+ * inside `bytes` and, where pixels are read into the buffer, apart from each other: the larger of
+ * two strides passes over all that the smaller one reaches.
  */
 typedef struct {
     /**
@@ -395,7 +395,7 @@ typedef struct {
 } gpugtiff_device_facts;
 
 /**
- * Is told a counter; the name is valid during the call.
+ * Is told a counter; the name is valid during the call. It must return: no exception, no longjmp.
  */
 typedef void (*gpugtiff_counter_callback)(const char *name, uint64_t value, void *user);
 
@@ -405,7 +405,8 @@ typedef void (*gpugtiff_counter_callback)(const char *name, uint64_t value, void
 typedef int32_t gpugtiff_log_level;
 
 /**
- * Is told a message; the text is valid during the call.
+ * Is told a message; the text is valid during the call. It must not call this API, which is in the
+ * middle of something, and must return: no exception, no longjmp.
  */
 typedef void (*gpugtiff_log_callback)(gpugtiff_log_level level, const char *message, void *user);
 
@@ -650,14 +651,15 @@ gpugtiff_result gpugtiff_raster_open(const char *path,
  * A raster of a GDALDatasetH that this driver opened, in this copy of the library. It holds a
  * reference until it is freed: end your own with GDALReleaseDataset(), or free the raster before
  * you call GDALClose(), which closes the dataset whoever refers to it. While the raster is there,
- * other threads must leave the dataset alone and nobody may change it. Thread-safe for different
- * datasets.
+ * other threads must leave the dataset alone and nobody may change it. GPUGTIFF_STATE if the
+ * dataset has a raster already. Thread-safe.
  */
 gpugtiff_result gpugtiff_raster_wrap(void *dataset, gpugtiff_raster **out_raster);
 
 /**
- * Frees a raster; NULL is fine. Reads that other threads are in end first; tensors and batches
- * that came from it stay. Thread-safe.
+ * Frees a raster; NULL is fine. Calls that other threads are in end first. Tensors and batches
+ * that came from it stay, but for batches of a raster that was wrapped: its dataset is given back
+ * before this returns. Thread-safe.
  */
 gpugtiff_result gpugtiff_raster_free(gpugtiff_raster *raster);
 
@@ -701,7 +703,8 @@ gpugtiff_result gpugtiff_raster_read(const gpugtiff_raster *raster,
 /**
  * Begins a walk down the raster: windows as wide as the level, whole tile rows high, of about
  * `batch_mb` MiB of samples as they will be in memory; at least one row of tiles. 0: BATCH_MB as
- * the raster was opened with. The raster may be freed before. Thread-safe.
+ * the raster was opened with. The raster may be freed before, unless it was wrapped: then the
+ * walk ends with it (GPUGTIFF_BAD_HANDLE). Thread-safe.
  */
 gpugtiff_result gpugtiff_batches_new(const gpugtiff_raster *raster,
                                      const gpugtiff_selection *selection,
@@ -721,10 +724,11 @@ gpugtiff_result gpugtiff_batches_largest(const gpugtiff_batches *batches,
 gpugtiff_result gpugtiff_batches_next(gpugtiff_batches *batches, gpugtiff_window *out_window);
 
 /**
- * Reads the window that gpugtiff_batches_next() came to, any number of times; GPUGTIFF_STATE
- * before its first call. Thread-safe as gpugtiff_raster_read() is.
+ * Reads a window that gpugtiff_batches_next() came to, or any other of the level, as
+ * gpugtiff_raster_read() does. Thread-safe as that is.
  */
 gpugtiff_result gpugtiff_batches_read(const gpugtiff_batches *batches,
+                                      const gpugtiff_window *window,
                                       const gpugtiff_buffer *buffer);
 
 /**
@@ -831,8 +835,9 @@ int32_t gpugtiff_device_count(void);
 gpugtiff_result gpugtiff_device_info(int32_t device, gpugtiff_device_facts *out_facts);
 
 /**
- * Which engine decodes ("CPU", "CUDA", "AUTO"), and why. Both texts are valid until this
- * thread's next such question. Thread-safe.
+ * Which engine decodes what is read into host memory ("CPU", "CUDA", "AUTO"), and why; windows into
+ * device memory are CUDA's, as far as it decodes them (counters CUDA_...). Both texts are valid
+ * until this thread's next such question. Thread-safe.
  */
 gpugtiff_result gpugtiff_raster_engine(const gpugtiff_raster *raster,
                                        const char **out_name,

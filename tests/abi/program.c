@@ -50,9 +50,9 @@ static void describe(gpugtiff_raster *raster)
     CALL(gpugtiff_raster_wkt(raster, &wkt));
     CALL(gpugtiff_raster_engine(raster, &engine, &reason));
     CALL(gpugtiff_raster_dataset(raster, &dataset));
-    CALL(gpugtiff_raster_wrap(dataset, &again));
+    /* It has a raster already. */
+    REFUSED(GPUGTIFF_STATE, gpugtiff_raster_wrap(dataset, &again));
     CALL(gpugtiff_raster_free(again));
-    REFUSED(GPUGTIFF_BAD_HANDLE, gpugtiff_raster_free(again));
     printf("engine %s, %zu bytes of WKT, nodata %s\n", engine, strlen(wkt),
            nodata.is_set ? "set" : "not set");
 }
@@ -84,7 +84,7 @@ static void copy(const gpugtiff_raster *raster, gpugtiff_writer *writer, unsigne
     CALL(gpugtiff_batches_new(raster, NULL, 1, &batches));
     CALL(gpugtiff_batches_largest(batches, &window));
     while ((result = gpugtiff_batches_next(batches, &window)) == GPUGTIFF_OK) {
-        CALL(gpugtiff_batches_read(batches, &buffer));
+        CALL(gpugtiff_batches_read(batches, &window, &buffer));
         CALL(gpugtiff_writer_write(writer, &window, NULL, &buffer));
     }
     check(result, GPUGTIFF_DONE, "gpugtiff_batches_next");

@@ -96,7 +96,7 @@ RESULTS = dict(
     raster_nodata=[P, c_int32, P], raster_wkt=[P, P], raster_dataset=[P, P], raster_read=[P, P, P, P],
     raster_read_tensor=[P, P, P, c_int32, P], raster_read_tensor_unversioned=[P, P, P, c_int32, P],
     raster_engine=[P, P, P], raster_counters=[P, P, P], batches_new=[P, P, c_size_t, P], batches_largest=[P, P],
-    batches_next=[P, P], batches_read=[P, P], batches_free=[P], writer_create=[c_char_p, P, P],
+    batches_next=[P, P], batches_read=[P, P, P], batches_free=[P], writer_create=[c_char_p, P, P],
     writer_write=[P, P, P, P], writer_finish=[P], writer_abort=[P], writer_free=[P], writer_engine=[P, P, P],
     writer_counters=[P, P, P], device_info=[c_int32, P], log_set=[P, P],
 )  # fmt: skip

@@ -77,10 +77,15 @@ typedef struct DLManagedTensorVersioned { int theirs; } DLManagedTensorVersioned
 """
 
 
+# As before DLPack 1.0.
+OLD_DLPACK = "".join(line for line in DLPACK.splitlines(True) if "Versioned" not in line)
+
+
+@pytest.mark.parametrize("dlpack", [DLPACK, OLD_DLPACK], ids=["new", "old"])
 @pytest.mark.parametrize("compiler, standard, language", COMPILERS)
-def test_a_dlpack_that_came_first_is_left_alone(tmp_path, compiler, standard, language):
+def test_a_dlpack_that_came_first_is_left_alone(tmp_path, compiler, standard, language, dlpack):
     source = tmp_path / "user.c"
-    source.write_text(DLPACK + USER)
+    source.write_text(dlpack + USER)
     subprocess.run([compiler, "-x", language, "-std=" + standard, *STRICT, "-I", os.path.dirname(capi.HEADER),
                     "-fsyntax-only", str(source)], check=True)  # fmt: skip
 

@@ -249,13 +249,14 @@ def test_batches_cover_the_raster_from_top_to_bottom(files, name, chosen, level,
             assert raster.free() == C["OK"]
             largest, got, y = capi.Window(), [], 0
             batches.call("largest", byref(largest))
-            assert batches.result("read", byref(capi.buffer(np.zeros(8)))) == C["STATE"]
+            outside = capi.Window(0, 0, facts.width, facts.height + 1)
+            assert batches.result("read", byref(outside), byref(capi.buffer(np.zeros(8)))) == C["OUT_OF_IMAGE"]
             while where := batches.next():
                 assert (where.x, where.y, where.width) == (0, y, facts.width)
                 assert where.height == facts.height - y or where.height % facts.tile_height == 0
                 assert where.height <= largest.height
                 array = np.zeros((len(bands), where.height, where.width))
-                batches.call("read", byref(capi.buffer(array)))
+                batches.call("read", byref(where), byref(capi.buffer(array)))
                 got.append(array)
                 y += where.height
             assert y == facts.height and batches.next() is None
@@ -491,3 +492,74 @@ def test_messages_are_the_threads_own(files):
             assert name in PLUGIN.message()
 
     in_threads(6, work)
+
+
+# ---- whose dataset, whose window ------------------------------------------------------------
+
+
+def test_a_wrapped_raster_is_done_with_its_dataset_when_it_is_freed(files):
+    """The caller may close the dataset then: nobody reads from it any more."""
+    for _ in range(20):
+        ds = harness.open_ours(files["rgb"])
+        raster = PLUGIN.wrap(ds)
+        batches, where = raster.batches(), capi.Window(0, 0, 64, 64)
+        pixels = [np.zeros((3, 64, 64), np.uint8) for _ in range(4)]
+        results = [[] for _ in pixels]
+
+        def read(n):
+            while not results[n] or results[n][-1] == C["OK"]:
+                results[n].append(raster.result("read", byref(where), None, byref(capi.buffer(pixels[n]))))
+
+        threads = [threading.Thread(target=read, args=(n,)) for n in range(len(pixels))]
+        [thread.start() for thread in threads]
+        assert raster.free() == C["OK"]
+        del ds  # GDALClose()
+        [thread.join() for thread in threads]
+        assert all(result[-1] == C["BAD_HANDLE"] for result in results)
+        assert batches.result("read", byref(where), byref(capi.buffer(pixels[0]))) == C["BAD_HANDLE"]
+        batches.free()
+
+
+def test_a_dataset_has_one_raster(files):
+    ds, handle = harness.open_ours(files["rgb"]), c_void_p(5)
+    for _ in range(2):
+        with PLUGIN.wrap(ds) as raster:
+            assert PLUGIN.result("raster_wrap", int(ds.this), byref(handle)) == C["STATE"]
+            assert raster.info().bands == 3
+    with PLUGIN.open(files["rgb"]) as raster:
+        inner = c_void_p()
+        raster.call("dataset", byref(inner))
+        assert PLUGIN.result("raster_wrap", inner, byref(handle)) == C["STATE"]
+    assert handle.value == 5
+
+
+def test_threads_that_share_a_walk_read_the_windows_they_got(files):
+    kind = C["TYPE_U8"]
+    with PLUGIN.open(files["rgb"]) as raster:
+        facts = raster.info()
+        whole = harness.open_gtiff(files["rgb"]).ReadAsArray()
+        for _ in range(5):
+            with raster.batches(capi.selection(None, 0, kind), 1) as batches:
+                rows, wrong = [], []
+
+                def walk():
+                    while where := batches.next():
+                        array = np.zeros((facts.bands, where.height, where.width), np.uint8)
+                        batches.call("read", byref(where), byref(capi.buffer(array)))
+                        rows.append(where.height)
+                        if (array != whole[:, where.y : where.y + where.height]).any():
+                            wrong.append(where.y)
+
+                threads = [threading.Thread(target=walk) for _ in range(4)]
+                [thread.start() for thread in threads]
+                [thread.join() for thread in threads]
+                assert not wrong and sum(rows) == facts.height
+
+
+def test_a_handle_of_another_copy_is_refused(files):
+    other = capi.Library(capi.COPY_PATH)
+    with PLUGIN.open(files["rgb"]) as raster, other.open(files["strips"]) as theirs:
+        out = capi.RasterFacts(ctypes.sizeof(capi.RasterFacts))
+        assert other.result("raster_info", raster.handle, 0, byref(out)) == C["BAD_HANDLE"]
+        assert PLUGIN.result("raster_free", theirs.handle) == C["BAD_HANDLE"]
+        assert theirs.info().width > 0

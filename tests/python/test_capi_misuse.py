@@ -185,7 +185,8 @@ def test_null_where_something_must_be(raster, path, pixels, tmp_path):
             ("raster_counters", raster.handle, None, None), ("batches_new", None, None, 0, byref(out)),
             ("batches_new", raster.handle, None, 0, None), ("batches_next", None, byref(capi.Window())),
             ("batches_next", batches.handle, None), ("batches_largest", None, None),
-            ("batches_largest", batches.handle, None), ("batches_read", None, into),
+            ("batches_largest", batches.handle, None), ("batches_read", None, None, into),
+            ("batches_read", batches.handle, None, into), ("batches_read", batches.handle, byref(capi.Window(0, 0, 1, 1)), None),
             ("writer_create", None, spec, byref(out)), ("writer_create", file, None, byref(out)),
             ("writer_create", file, spec, None), ("writer_write", None, None, None, into), ("writer_finish", None),
             ("writer_abort", None), ("writer_engine", None, byref(out), byref(out)),
@@ -211,7 +212,7 @@ def test_handles_that_were_freed_or_are_of_another_kind(path, pixels, tmp_path):
         refuse("BAD_HANDLE", "freed", "raster_read", handle, None, None, into)
         refuse("BAD_HANDLE", "freed", "raster_wkt", handle, byref(out))
         refuse("BAD_HANDLE", "freed", "raster_free", handle)
-        refuse("BAD_HANDLE", "freed", "batches_read", handle, into)
+        refuse("BAD_HANDLE", "freed", "batches_read", handle, None, into)
         refuse("BAD_HANDLE", "freed", "batches_free", handle)
         refuse("BAD_HANDLE", "freed", "writer_write", handle, None, None, into)
         refuse("BAD_HANDLE", "freed", "writer_free", handle)

@@ -224,3 +224,30 @@ def test_writes_that_mean_nothing_leave_the_file_as_it_is(tmp_path):
         writer.call("finish")
     read_back(path, pixels)
     assert gdal.GetLastErrorMsg() == ""
+
+
+@pytest.mark.parametrize("kind, value, found", [
+    ("TYPE_I64", -5.0, -5), ("TYPE_I64", -(2.0**63), -(2**63)), ("TYPE_I64", 2.0**63, None), ("TYPE_I64", 1.5, None),
+    ("TYPE_I64", float("nan"), None), ("TYPE_U64", 2.0**63, 2**63), ("TYPE_U64", 2.0**64, None), ("TYPE_U64", -1.0, None)])  # fmt: skip
+def test_nodata_of_64_bits_is_exact_or_refused(kind, value, found, tmp_path):
+    path, out = tmp_path / "n.tif", c_void_p(5)
+    spec = capi.spec(8, 8, 1, C[kind], nodata=value)
+    result = LIBRARY.result("writer_create", str(path).encode(), byref(spec), byref(out))
+    if found is None:
+        assert capi.NAMES[result] == "BAD_ARGUMENT" and "nodata" in LIBRARY.message() and not path.exists()
+        return
+    assert result == C["OK"]
+    LIBRARY.call("writer_finish", out)
+    LIBRARY.call("writer_free", out)
+    assert harness.open_gtiff(str(path)).GetRasterBand(1).GetNoDataValue() == found
+
+
+@pytest.mark.parametrize("option", ["COMPRESS=FOO", "PREDICTOR=9", "ENGINE=XX", "NONSENSE=1", "BATCH_MB=-1"])
+def test_a_file_survives_options_that_mean_nothing(option, tmp_path):
+    path, out = tmp_path / "kept.tif", c_void_p(5)
+    path.write_bytes(b"something that the user wants to keep")
+    spec = capi.spec(8, 8, 1, C["TYPE_U8"], options=[option])
+    with harness.Errors() as heard:
+        result = LIBRARY.result("writer_create", str(path).encode(), byref(spec), byref(out))
+    assert capi.NAMES[result] == "BAD_ARGUMENT" and out.value == 5 and not heard
+    assert path.read_bytes() == b"something that the user wants to keep"

@@ -1,7 +1,10 @@
 //! The devices that the driver shows, for those who ask before they use one. No context is made.
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::driver;
-use super::library::Library;
+use super::library::{self, Library};
 use super::probe::{self, Refusal, Whereabouts};
 
 /// What the driver says of a device.
@@ -45,21 +48,43 @@ pub fn device_facts(ordinal: i32) -> Result<DeviceFacts, Refusal> {
     Ok(DeviceFacts { name, capability, multiprocessors, usable })
 }
 
+/// cuPointerGetAttribute, as cuda.h declares it.
+type Attribute = unsafe extern "C" fn(*mut u32, i32, u64) -> i32;
+
+/// That function, if somebody has loaded the driver. Looking for a library that is not there takes
+/// as long as a small read, so that is done only after others were loaded.
+fn pointer_attribute() -> Option<Attribute> {
+    static FOUND: OnceLock<Attribute> = OnceLock::new();
+    static ABSENT_AFTER: AtomicU64 = AtomicU64::new(u64::MAX);
+    if let Some(found) = FOUND.get() {
+        return Some(*found);
+    }
+    let loads = library::loads();
+    if loads == ABSENT_AFTER.load(Ordering::Relaxed) {
+        return None;
+    }
+    let driver = Library::loaded(c"libcuda.so.1");
+    // SAFETY: its type.
+    let ask = driver.and_then(|driver| unsafe { driver.function("cuPointerGetAttribute") });
+    match ask {
+        Some(ask) => Some(*FOUND.get_or_init(|| ask)),
+        None => {
+            ABSENT_AFTER.store(loads, Ordering::Relaxed);
+            None
+        }
+    }
+}
+
 /// Whether the host cannot read or write at this address, since it is a device's. Asks a driver
 /// that is loaded already, and does not load one.
 pub fn is_device_memory(address: u64) -> bool {
-    type Attribute = unsafe extern "C" fn(*mut u32, i32, u64) -> i32;
     const MEMORY_TYPE: i32 = 2;
     const IS_MANAGED: i32 = 8;
     const DEVICE: u32 = 2;
     if probe::leave_alone() {
         return false;
     }
-    let Some(driver) = Library::loaded(c"libcuda.so.1") else { return false };
-    // SAFETY: as cuda.h declares it.
-    let Some(ask) = (unsafe { driver.function::<Attribute>("cuPointerGetAttribute") }) else {
-        return false;
-    };
+    let Some(ask) = pointer_attribute() else { return false };
     let attribute = |which: i32| {
         let mut value = [0_u32; 2];
         // SAFETY: room for more than either attribute.

@@ -1,7 +1,7 @@
 //! Shared libraries that may not be there, opened by ourselves: a missing one, or a missing
 //! symbol, is an answer and not a panic.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
 /// A library that was found. Never closed: what runs on a device outlives any owner here.
@@ -12,6 +12,23 @@ pub(super) struct Library(*mut c_void);
 unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
+
+/// How often this process has loaded a library: as long as it stays, none came.
+pub(super) fn loads() -> u64 {
+    unsafe extern "C" fn note(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        loads: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the loader's struct, and the number below.
+        unsafe { *loads.cast() = (*info).dlpi_adds };
+        1
+    }
+    let mut loads = 0_u64;
+    // SAFETY: as declared; it stops at the first library.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut loads).cast()) };
+    loads
+}
 
 impl Library {
     /// Opens by path, or by name along the loader's path. `name` must not be a relative path:

@@ -1,0 +1,84 @@
+//! Windows out of device memory, to be written.
+
+use super::device::{failed, look};
+use super::request::{Chosen, Device, Place, Window};
+use super::result::{GPUGTIFF_NO_DEVICE, Outcome, fail};
+use super::writer::Writer;
+use crate::engine::allocate;
+use crate::gdal::dataset::Dataset;
+
+/// Bytes that come down at once, if a row is not larger.
+const DEVICE_BYTES: i64 = 64 << 20;
+
+impl Writer {
+    /// Brings rows down, as the caller has them, and writes those. Bands that lie apart come one
+    /// by one, so that what is between them does not.
+    ///
+    /// # Safety
+    /// As for `write`, and the stream must be one.
+    pub(super) unsafe fn write_from_device(
+        &self,
+        dataset: Dataset,
+        window: &Window,
+        chosen: &Chosen,
+        place: &Place,
+        device: Device,
+    ) -> Outcome<()> {
+        let engine = match self.shared.device(device.number) {
+            Ok(engine) => engine,
+            Err(refusal) => return fail(GPUGTIFF_NO_DEVICE, refusal.to_string()),
+        };
+        let (bands, sample) = (chosen.bands.len(), chosen.kind.bytes);
+        let extents = [window.width, window.height, bands as i64];
+        // SAFETY: the caller's promise.
+        let landing = unsafe { look(&engine, place, extents, sample, device)? };
+        let furthest = place.line.abs().max(place.pixel.abs());
+        let at_once = if place.band.abs() > furthest { 1 } else { bands };
+        let parts = slices(window, place);
+        let mut bytes = Vec::new();
+        for first in (0..bands).step_by(at_once) {
+            for part in &parts {
+                let some = chosen.bands[first..first + at_once].to_vec();
+                let there = place.moved(part.x - window.x, part.y - window.y, first as i64);
+                let extents = [part.width, part.height, at_once as i64];
+                let [low, high] = there.reach(extents, sample);
+                let span = (high - low + 1) as usize;
+                if bytes.len() < span {
+                    bytes = allocate(span, "pixels from the device")?;
+                }
+                let bytes = &mut bytes[..span];
+                // SAFETY: a part of what was looked at.
+                unsafe { engine.fetch(&landing, low, bytes) }.or_else(failed)?;
+                let offset = there.data.addr() as u64 - low;
+                let data = bytes.as_mut_ptr().wrapping_add(offset as usize).cast();
+                let chosen = Chosen { bands: some, ..chosen.clone() };
+                // SAFETY: the same samples, in memory of our own.
+                unsafe {
+                    let here = Place { data, device: None, ..there };
+                    self.write(dataset, part, &chosen, &here)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Cuts a window along what lies furthest apart in memory, rows or columns, so that what is brought
+/// down at once has few bytes besides.
+fn slices(window: &Window, place: &Place) -> Vec<Window> {
+    let (line, pixel) = (place.line.abs().max(1), place.pixel.abs().max(1));
+    let across = pixel > line;
+    let (step, whole) = match across {
+        true => (pixel.max(line.saturating_mul(window.height)), window.width),
+        false => (line.max(pixel.saturating_mul(window.width)), window.height),
+    };
+    let most = (DEVICE_BYTES / step).clamp(1, whole);
+    let slice = |at: i64| {
+        let count = most.min(whole - at);
+        match across {
+            true => Window { x: window.x + at, width: count, ..*window },
+            false => Window { y: window.y + at, height: count, ..*window },
+        }
+    };
+    (0..whole).step_by(most as usize).map(slice).collect()
+}
