@@ -96,6 +96,7 @@ impl Raster {
             line_space: place.line,
             band_space: place.band,
             whole_block: 0,
+            pipelined: 0,
             cache_max: 0,
             callbacks: NOBODY,
         };

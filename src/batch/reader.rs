@@ -37,6 +37,11 @@ pub trait Caller: PixelSink {
     fn expect(&self, tile: Tile, streaming: bool) -> bool;
     /// The file leaves the tile out.
     fn fill(&self, tile: Tile);
+    /// Works on one window while it asks for the next: what would be decoded before it asks is only
+    /// in its way.
+    fn is_pipelined(&self) -> bool {
+        false
+    }
     /// Told the fraction done from time to time; false stops the request.
     fn progress(&self, done: f64) -> bool;
     /// Ends what `expect` began; `put` was called if `delivered`.
@@ -183,7 +188,9 @@ impl Reader {
         } else {
             self.decode(caller, pending, &mut work)?;
         }
-        if let Some(way) = way.filter(|_| work.decoded) {
+        // A GPU is kept busy by what lies ahead; cores have the caller's own work.
+        let idle = !caller.is_pipelined() || self.engine.ahead() > 1;
+        if let Some(way) = way.filter(|_| work.decoded && idle) {
             self.advance(&mut state, caller.planes(), way, cover);
         }
         state.used = Instant::now();

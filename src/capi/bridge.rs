@@ -88,6 +88,8 @@ pub struct Request {
     pub band_space: i64,
     /// The buffer is one whole block of GDAL's, padding included.
     pub whole_block: c_int,
+    /// The caller works on one window while it asks for the next.
+    pub pipelined: c_int,
     /// Bytes that GDAL's cache may hold.
     pub cache_max: i64,
     /// GDAL.

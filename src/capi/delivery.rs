@@ -295,6 +295,10 @@ impl Caller for Delivery<'_> {
         &self.planes
     }
 
+    fn is_pipelined(&self) -> bool {
+        self.request.pipelined != 0
+    }
+
     fn cached(&self, tile: Tile) -> bool {
         if self.whole_block() || !self.reader.image().blocks_are_tiles {
             return false;

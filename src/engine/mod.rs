@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
+use crate::process::memory;
 
 pub mod auto;
 pub mod cpu;
@@ -225,12 +226,7 @@ pub trait Staged: Send {
 
 /// A zeroed buffer, or an error where the system has no memory for it.
 pub(crate) fn allocate(bytes: usize, place: &'static str) -> Result<Vec<u8>> {
-    let mut buffer = Vec::new();
-    buffer
-        .try_reserve_exact(bytes)
-        .map_err(|_| Error::OutOfMemory { bytes: bytes as u64, place })?;
-    buffer.resize(bytes, 0);
-    Ok(buffer)
+    memory::zeroed(bytes).ok_or(Error::OutOfMemory { bytes: bytes as u64, place })
 }
 
 /// A tile to be encoded.

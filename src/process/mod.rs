@@ -1,4 +1,4 @@
-//! What belongs to one process and starts anew in a forked child: shared state
+//! What belongs to one process: memory; and, anew in a forked child, shared state
 //! and the worker threads.
 //!
 //! After `fork` a child has a copy of every lock and queue but none of the
@@ -8,6 +8,7 @@
 
 use std::sync::OnceLock;
 
+pub mod memory;
 pub mod pool;
 
 /// Gives freed memory back to the system; the allocator would keep it for this

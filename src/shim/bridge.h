@@ -49,6 +49,8 @@ struct Request
     void *data;
     int64_t pixel_space, line_space, band_space;
     int whole_block;
+    // The caller works on one window while it asks for the next.
+    int pipelined;
     int64_t cache_max;
     Callbacks callbacks;
 };

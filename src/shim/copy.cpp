@@ -32,6 +32,29 @@ class ScaledProgress
     CPL_DISALLOW_COPY_ASSIGN(ScaledProgress)
 };
 
+// Our own source leaves it to us what is done while the last rows are encoded.
+class Pipelined
+{
+  public:
+    explicit Pipelined(GDALDataset *poSource)
+        : m_poOurs(dynamic_cast<GPUGTiffDataset *>(poSource))
+    {
+        if (m_poOurs)
+            m_poOurs->SetPipelined(true);
+    }
+
+    ~Pipelined()
+    {
+        if (m_poOurs)
+            m_poOurs->SetPipelined(false);
+    }
+
+  private:
+    GPUGTiffDataset *m_poOurs;
+
+    CPL_DISALLOW_COPY_ASSIGN(Pipelined)
+};
+
 int ReportShare(void *pProgress, double dfDone)
 {
     return GDALScaledProgress(dfDone, "", pProgress);
@@ -138,6 +161,7 @@ bool GPUGTiffCopy::Pixels(gpugtiff::Output *psOutput, int nImage,
                           double dfTo) const
 {
     ScaledProgress oProgress(dfFrom, dfTo, m_pfnProgress, m_pProgressData);
+    const Pipelined oPipelined(m_poSource);
     GDALRasterBand *poFirst = poMask ? poMask : m_poSource->GetRasterBand(1);
     int nBlockX = 0;
     int nBlockY = 0;

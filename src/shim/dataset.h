@@ -108,6 +108,12 @@ class GPUGTiffDataset final : public GDALProxyDataset
         return DecodesHere() ? m_poImage.get() : nullptr;
     }
 
+    // The caller does something else with each window while it asks for the next.
+    void SetPipelined(bool bPipelined)
+    {
+        m_bPipelined = bPipelined;
+    }
+
     // An overview or a mask, which goes when the dataset it belongs to goes.
     bool IsLevel() const
     {
@@ -236,6 +242,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
     std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree> m_poImage{};
     bool m_bImageTried = false;
     bool m_bInnerHasRead = false;
+    bool m_bPipelined = false;
     std::unique_ptr<GDALDataset> m_poThreaded{};
     bool m_bThreadedTried = false;
     int m_nPid;

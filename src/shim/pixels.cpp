@@ -95,6 +95,7 @@ bool GPUGTiffDataset::ReadWindow(gpugtiff::Request &sRequest,
 {
     Call sCall = {this, &sRequest, psExtraArg};
     sRequest.cache_max = GDALGetCacheMax64();
+    sRequest.pipelined = m_bPipelined;
     sRequest.callbacks = {&sCall,       FindBlock,   MakeBlock,     ReleaseBlock,
                           FillSample,   RedoByGTiff, ReportProgress};
     const int nResult = g_poApi->image_read(m_poImage.get(), &sRequest);
