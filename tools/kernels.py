@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""make kernels: compile src/engine/cuda/kernels.cu to kernels.ptx, without a GPU.
+"""make kernels: compile src/engine/cuda/kernels.cu to kernels.ptx, without a GPU, and what the tests
+measure it against.
 
     kernels.py              write kernels.ptx
     kernels.py --check      fail if kernels.ptx is not what would be written
@@ -24,6 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src/engine/cuda/kernels.cu"
 PTX = SOURCE.with_suffix(".ptx")
+SOURCES = [SOURCE, ROOT / "tests/kernels/serial.cu"]
 DOCS = ROOT / "docs/cuda.md"
 REQUIREMENTS = ROOT / "tools/kernels-requirements.txt"
 TOOLS = ROOT / "target/kernels-venv"
@@ -74,7 +76,12 @@ class Nvrtc:
         program = ctypes.c_void_p()
         options = (ctypes.c_char_p * len(OPTIONS))(*(o.encode() for o in OPTIONS))
         text, name = source.read_bytes(), source.name.encode()
-        self.call("nvrtcCreateProgram", ctypes.byref(program), text, name, 0, None, None)
+        parts = sorted(source.parent.glob("*.cuh"))
+        strings = ctypes.c_char_p * len(parts)
+        texts, names = strings(*(p.read_bytes() for p in parts)), strings(*(p.name.encode() for p in parts))
+        self.call(
+            "nvrtcCreateProgram", ctypes.byref(program), text, name, len(parts), texts, names
+        )
         try:
             self.call("nvrtcCompileProgram", program, len(OPTIONS), options)
             return self.text("PTX", program)
@@ -84,22 +91,24 @@ class Nvrtc:
             self.call("nvrtcDestroyProgram", ctypes.byref(program))
 
 
-def generate():
+def generate(source):
     """The PTX without the compiler's header and the constants of its own that no kernel uses."""
-    body = re.sub(r"\A(\s*//[^\n]*\n|\s*\n)*", "", Nvrtc().compile(SOURCE))
+    body = re.sub(r"\A(\s*//[^\n]*\n|\s*\n)*", "", Nvrtc().compile(source))
     for line, name in re.findall(r"^(\.global (?:\.\S+ (?:\d+ )?)+(\w+)[^\n]*;\n)", body, re.M):
         if len(re.findall(rf"\b{name}\b", body)) == 1:
             body = body.replace(line, "")
     pin = re.search(r"^nvidia-cuda-nvrtc-cu12==(\S+)", REQUIREMENTS.read_text(), re.M)[1]
-    return f"// Made from {SOURCE.name} by tools/kernels.py with NVRTC {pin}; do not edit.\n\n{body}"
+    return f"// Made from {source.name} by tools/kernels.py with NVRTC {pin}; do not edit.\n\n{body}"
 
 
 def check():
-    old, new = PTX.read_text() if PTX.exists() else "", generate()
-    if old != new:
-        lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "committed", "made", n=1)
-        shown = "\n".join(list(lines)[:40])
-        raise Failure(f"{PTX.relative_to(ROOT)} is stale; run make kernels\n{shown}")
+    for source in SOURCES:
+        ptx = source.with_suffix(".ptx")
+        old, new = ptx.read_text() if ptx.exists() else "", generate(source)
+        if old != new:
+            lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "committed", "made", n=1)
+            shown = "\n".join(list(lines)[:40])
+            raise Failure(f"{ptx.relative_to(ROOT)} is stale; run make kernels\n{shown}")
 
 
 def usage(ptxas, gpu):
@@ -162,7 +171,8 @@ def main():
         if wanted.docs:
             document(table)
     if not (wanted.check or wanted.assemble or wanted.docs):
-        PTX.write_text(generate())
+        for source in SOURCES:
+            source.with_suffix(".ptx").write_text(generate(source))
 
 
 if __name__ == "__main__":

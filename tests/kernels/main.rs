@@ -13,8 +13,10 @@ mod mutation;
 mod packed;
 mod place;
 mod reference;
+mod streams;
 mod structure;
 mod undo;
+mod unpack;
 
 use std::sync::OnceLock;
 

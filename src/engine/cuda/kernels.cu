@@ -1,5 +1,6 @@
 // What the device does to tiles besides packing and unpacking: predictors, byte order, layout,
-// checksums, and putting packed tiles together. Compiled by tools/kernels.py to kernels.ptx.
+// checksums, and putting packed tiles together; unpack.cuh has the codecs. Compiled by
+// tools/kernels.py to kernels.ptx.
 //
 // `undo` and `apply` give each row of a tile to one warp, which has a pad of shared memory of its
 // own and never talks to other warps. A row goes through the pad in chunks: read with aligned
@@ -1056,3 +1057,5 @@ extern "C" __global__ void __launch_bounds__(256)
     found = __syncthreads_or(found);
     if (threadIdx.x == 0) differs[blockIdx.x * gridDim.y + blockIdx.y] = found;
 }
+
+#include "unpack.cuh"
