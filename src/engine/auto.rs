@@ -168,11 +168,12 @@ impl AutoEngine {
     }
 
     /// CUDA, if the next batch of so many tiles shall go there; and whether its time counts.
-    fn choose(&self, trial: &Trial, spec: &TileSpec, tiles: usize) -> (Option<&CudaEngine>, bool) {
+    /// `able`: it does such tiles.
+    fn choose(&self, trial: &Trial, able: bool, tiles: usize) -> (Option<&CudaEngine>, bool) {
         self.start(tiles);
         let Some(cuda) = self.cuda() else { return (None, tiles >= MANY_TILES) };
         // As many as keep it busy.
-        let fits = cuda::on_device(spec) && tiles >= 2 * cuda.multiprocessors();
+        let fits = able && tiles >= 2 * cuda.multiprocessors();
         (Some(cuda).filter(|_| fits && trial.next() == Which::Cuda), fits)
     }
 
@@ -239,7 +240,8 @@ impl Engine for AutoEngine {
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
         let bytes = (batch.tiles.len() * batch.spec.tile_bytes()) as u64;
         let started = Instant::now();
-        let (chosen, counts) = self.choose(&self.reading, &batch.spec, batch.tiles.len());
+        let (chosen, counts) =
+            self.choose(&self.reading, cuda::decodes(&batch.spec), batch.tiles.len());
         let (which, staged) = match chosen {
             Some(cuda) => (Which::Cuda, cuda.stage(batch)?),
             None => (Which::Cpu, CpuEngine.stage(batch)?),
@@ -259,7 +261,8 @@ impl Engine for AutoEngine {
     ) -> Result<()> {
         let bytes = (batch.tiles.len() * batch.spec.tile_bytes()) as u64;
         let started = Instant::now();
-        let (chosen, counts) = self.choose(&self.writing, &batch.spec, batch.tiles.len());
+        let (chosen, counts) =
+            self.choose(&self.writing, cuda::encodes(&batch.spec), batch.tiles.len());
         let which = match chosen {
             Some(cuda) => cuda.encode(batch, source, packed).map(|()| Which::Cuda)?,
             None => CpuEngine.encode(batch, source, packed).map(|()| Which::Cpu)?,

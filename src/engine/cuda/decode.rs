@@ -1,7 +1,7 @@
 //! A batch of compressed tiles on its way through the device.
 //!
-//! One buffer goes up: the tiles, each where nvCOMP wants it, then the tables. nvCOMP unpacks,
-//! `adler32` sums up, `undo` lays the wanted parts out, and one buffer comes down: what became of
+//! One buffer goes up: the tiles, each where nvCOMP wants it, then the tables. nvCOMP or a kernel
+//! unpacks, `adler32` sums up, `undo` lays the wanted parts out, and one buffer comes down: what became of
 //! each tile, then the pixels. What the device may not be given (see [`super::frames`]) or got wrong
 //! is decoded on the CPU, out of the same staging memory.
 
@@ -19,6 +19,7 @@ use super::run::{Lane, Submission};
 use super::staging::{Item, inspect, place, read};
 use super::tables::{Arrays, Chunk, head, report};
 use super::target::{Target, Upload};
+use super::unpack::{Needs, unpack};
 use super::verify::{Check, Kind, Verdict};
 use super::{SUCCESS, Works};
 use crate::engine::cpu;
@@ -26,7 +27,7 @@ use crate::engine::{Batch, Codec, PixelSink, Pixels, TileError, TileJob, TileSpe
 use crate::error::Result;
 use crate::process::pool;
 
-/// What a status holds before nvCOMP writes it.
+/// What a status holds before it is written.
 pub(super) const SENTINEL: i32 = -77;
 /// Zero bytes behind the last tile: a decoder may look further than its stream.
 const SLACK: usize = 64;
@@ -71,10 +72,7 @@ impl Planned for Plan {
 impl Plan {
     /// Plans batches of `tiles` tiles.
     pub(super) fn new(gpu: &Gpu, spec: &Arc<TileSpec>, tiles: usize) -> Answer<Plan> {
-        let align = match spec.codec {
-            Codec::None => 16,
-            codec => gpu.nvcomp.alignments(codec, None)?.input.max(8),
-        };
+        let Needs { align, temporary } = Needs::of(gpu, spec, tiles)?;
         let lead = if spec.codec == Codec::Deflate { frames::ZLIB_HEADER } else { 0 };
         let stored = spec.stored_row_bytes() * spec.height;
         // A tile that does not compress is a little larger than its pixels.
@@ -82,10 +80,6 @@ impl Plan {
         let raw = match spec.codec {
             Codec::None => 0,
             _ => stored.next_multiple_of(256),
-        };
-        let temporary = match spec.codec {
-            Codec::None => 0,
-            codec => gpu.nvcomp.decompress_temp(codec, tiles, stored)?,
         };
         let crop = (spec.tile_bytes() + 1).next_multiple_of(CROP_ALIGN);
         let output = head(tiles) + tiles * crop;
@@ -339,7 +333,7 @@ impl Flight {
     /// Hands the pixels on, on all threads.
     fn deliver(&self, redo: &[bool], sink: &dyn PixelSink) {
         let good: Vec<usize> = (0..redo.len()).filter(|&i| !redo[i]).collect();
-        self.works.tally.decoded.add(good.len() as u64);
+        self.works.tally.decoded_on_device(self.plan.spec.codec, good.len());
         if self.target.is_some() {
             return;
         }
@@ -359,7 +353,7 @@ impl Flight {
         let (input, _) = self.lane.view();
         let tiles: Vec<(TileJob, &[u8])> =
             marked.map(|i| (self.items[i].job, &input[self.items[i].bytes.clone()])).collect();
-        self.works.tally.redone.add(tiles.len() as u64);
+        self.works.tally.decoded_again(self.plan.spec.codec, tiles.len());
         cpu::decode_staged(&self.plan.spec, self.threads, &tiles, sink)
     }
 }
@@ -438,7 +432,7 @@ impl Order<'_> {
             };
             // SAFETY: regions of this batch and the work region, which belongs to the compute
             // stream; the plan made them large enough.
-            unsafe { gpu.nvcomp.decompress(plan.spec.codec, &tables, stream, &gpu.device)? };
+            unsafe { unpack(gpu, plan.spec.codec, &tables, stream)? };
         }
         submission.unpacked()?;
         if check {

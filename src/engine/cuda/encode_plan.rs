@@ -12,7 +12,7 @@ use super::probe::Gpu;
 use super::run::Run;
 use super::tables::{Arrays, head};
 use super::verify::Kind;
-use super::{Works, lock};
+use super::{Works, encodes, lock};
 use crate::engine::{Codec, PixelBatch, TileSpec};
 
 /// Larger tiles are compared, all of a first batch of that size: nvCOMP's header contradicts itself.
@@ -135,7 +135,7 @@ impl Works {
         let spec = &batch.spec;
         let level = if self.settings.level_given { batch.level } else { 0 };
         let effort = effort(spec.codec, level);
-        if !self.takes(spec) {
+        if !encodes(spec) || !self.is_fit_for(spec.codec) {
             return None;
         }
         let known = lock(&self.encoding).get(&((**spec).clone(), effort)).cloned();

@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_void};
 
 use super::driver::{Answer, Current, Function, Size, Stream};
+use super::nvcomp::Tables;
 use crate::engine::{Predictor, Sample, TileSpec};
 
 /// Made from `kernels.cu` by `make kernels`.
@@ -196,6 +197,8 @@ pub(super) struct Kernels {
     measure: Function,
     gather: Function,
     place: Function,
+    lzw: Function,
+    packbits: Function,
 }
 
 /// Where the tables of a decoded batch are on the device; 0 where there is none.
@@ -250,6 +253,8 @@ impl Kernels {
             measure: function("measure")?,
             gather: function("gather")?,
             place: function("place")?,
+            lzw: function("lzw")?,
+            packbits: function("packbits")?,
         })
     }
 
@@ -355,6 +360,7 @@ impl Kernels {
         // SAFETY: as above.
         unsafe { stream.launch(self.gather, size, &mut params) }
     }
+
     /// Puts tiles where a caller wants them, or compares: `PlaceTile`s, which samples, and where
     /// it is noted for each block what differs (see [`place_blocks`]), or 0.
     ///
@@ -375,6 +381,40 @@ impl Kernels {
         // SAFETY: as above.
         unsafe { stream.launch(self.place, size, &mut params) }
     }
+
+    /// Unpacks LZW streams, as nvCOMP does others.
+    ///
+    /// # Safety
+    /// As for `adler32`; streams are 4-aligned, and the rest of their last four bytes is there.
+    pub(super) unsafe fn lzw(&self, stream: &Stream, tables: &Tables) -> Answer<()> {
+        // SAFETY: the caller's promise.
+        unsafe { unpack(self.lzw, stream, tables) }
+    }
+
+    /// The same for PackBits.
+    ///
+    /// # Safety
+    /// As for `adler32`.
+    pub(super) unsafe fn packbits(&self, stream: &Stream, tables: &Tables) -> Answer<()> {
+        // SAFETY: the caller's promise.
+        unsafe { unpack(self.packbits, stream, tables) }
+    }
+}
+
+/// # Safety
+/// As for `Kernels::lzw`, of a kernel that takes this.
+unsafe fn unpack(kernel: Function, stream: &Stream, tables: &Tables) -> Answer<()> {
+    let mut packed = [
+        tables.inputs,
+        tables.input_bytes,
+        tables.outputs,
+        tables.room,
+        tables.output_bytes,
+        tables.statuses,
+    ];
+    let size = Size { grid: (tables.count as u32, 1), block: (256, 1), shared: 0 };
+    // SAFETY: `Packed`, as declared in unpack.cuh; the caller's promise.
+    unsafe { stream.launch(kernel, size, &mut [pointer(&mut packed)]) }
 }
 
 /// Blocks of `place` for a tile of so many rows.

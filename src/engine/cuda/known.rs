@@ -1,5 +1,6 @@
-//! Known tiles, encoded and decoded once in a process before anything of the user's is: a library
-//! that loads may still not work on this device, and that is no fault, only a reason.
+//! Known tiles, encoded (on the CPU, where the device has no encoder) and decoded once in a process
+//! before anything of the user's is: a library that loads may still not work on this device, and that
+//! is no fault, only a reason.
 
 use std::sync::{Arc, Mutex};
 
@@ -62,7 +63,7 @@ fn round_trip(engine: &CudaEngine, codec: Codec) -> Result<(), String> {
     let spec = Arc::new(TileSpec {
         codec,
         predictor: match codec {
-            Codec::None => Predictor::None,
+            Codec::None | Codec::PackBits => Predictor::None,
             _ => Predictor::Horizontal,
         },
         sample: Sample::Whole { bytes: 2, unit: 2 },
@@ -79,7 +80,7 @@ fn round_trip(engine: &CudaEngine, codec: Codec) -> Result<(), String> {
     let batch = PixelBatch { spec: Arc::clone(&spec), level: 6, tiles, threads: 1 };
     let mut packed = Packed::default();
     engine.encode(&batch, &Known, &mut packed).map_err(|error| error.to_string())?;
-    if engine.0.tally.encoded.get() != TILES {
+    if super::encodes(&spec) && engine.0.tally.encoded.get() != TILES {
         return Err(told("tiles were not encoded"));
     }
     let job = |(id, range): (usize, &std::ops::Range<usize>)| TileJob {

@@ -2,9 +2,9 @@
 //! of our own.
 //!
 //! A batch is one buffer up, one nvCOMP call, at most three (encoding: four) kernels and one
-//! buffer down (encoding: two, as sizes come first), in memory that was allocated once. Whatever
+//! buffer down (encoding: two, as sizes come first), in memory that was allocated once. LZW and
+//! PackBits tiles have a kernel in nvCOMP's place; to be encoded they are left to the CPU. Whatever
 //! the device refuses, gets wrong or is too busy for is done by the CPU engine, and counted.
-//! LZW and PackBits have no decoder on the device yet: see `on_device`.
 //!
 //! Absent from here: GDAL, files, and what becomes of pixels. Nothing outside names cudarc or
 //! nvCOMP.
@@ -29,6 +29,7 @@ mod staging;
 mod tables;
 mod tally;
 mod target;
+mod unpack;
 mod verify;
 
 use std::collections::VecDeque;
@@ -58,7 +59,7 @@ pub use self::probe::{Refusal, Whereabouts};
 pub use self::target::{Allocation, Ground, Landing, Misplaced, Spot, Wanted};
 pub use self::verify::Verify;
 
-/// nvCOMP's status of a chunk that is all right.
+/// The status of a tile that is all right, of nvCOMP's and of our kernels.
 const SUCCESS: i32 = 0;
 /// Host memory holds six times a batch: three lanes, up and down.
 const BATCH_SHARE: usize = 4;
@@ -82,11 +83,16 @@ pub struct Settings {
     pub patient: bool,
 }
 
-/// Whether the device has a decoder for such tiles. Kernels and nvCOMP count the bytes of one in
-/// 31 bits.
-pub(super) fn on_device(spec: &TileSpec) -> bool {
+/// Whether the device decodes such tiles: all codecs, but kernels and nvCOMP count the bytes of a
+/// tile in 31 bits.
+pub(super) fn decodes(spec: &TileSpec) -> bool {
     let bytes = spec.tile_bytes().max(spec.stored_row_bytes().saturating_mul(spec.height));
-    matches!(spec.codec, Codec::None | Codec::Deflate | Codec::Zstd) && bytes <= LARGEST_BATCH
+    bytes <= LARGEST_BATCH
+}
+
+/// Whether it encodes such tiles. docs/cuda.md says why LZW and PackBits are left to the CPU.
+pub(super) fn encodes(spec: &TileSpec) -> bool {
+    matches!(spec.codec, Codec::None | Codec::Deflate | Codec::Zstd) && decodes(spec)
 }
 
 /// The engine, one for each dataset; device and memory are the process's.
@@ -209,15 +215,15 @@ impl CudaEngine {
 }
 
 impl Works {
-    /// Whether such tiles go to the device: it does them and is there.
-    fn takes(&self, spec: &TileSpec) -> bool {
-        let device = &self.gpu.device;
-        on_device(spec) && device.usable() && !self.gpu.trust().unfit.contains(&spec.codec)
+    /// Whether tiles of this codec may go to the device: it is there and did known ones right.
+    fn is_fit_for(&self, codec: Codec) -> bool {
+        self.gpu.device.usable() && !self.gpu.trust().unfit.contains(&codec)
     }
 
     /// How such tiles go through the device to be decoded, if they do.
     fn plan(&self, spec: &TileSpec) -> Option<Arc<Plan>> {
-        if !self.takes(spec) || self.gpu.trust().refuted.contains(&Kind::decode(spec)) {
+        let fit = decodes(spec) && self.is_fit_for(spec.codec);
+        if !fit || self.gpu.trust().refuted.contains(&Kind::decode(spec)) {
             return None;
         }
         let known = lock(&self.plans).get(spec).cloned();
@@ -275,7 +281,7 @@ impl Engine for CudaEngine {
 
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
         let Some(plan) = self.0.plan(&batch.spec) else {
-            self.0.tally.left.add(batch.tiles.len() as u64);
+            self.0.tally.left_to_cpu(batch.spec.codec, batch.tiles.len());
             return CpuEngine.stage(batch);
         };
         Ok(Box::new(Course::start(&self.0, plan, batch, None)))
@@ -378,7 +384,7 @@ impl Course {
     }
 
     fn walk(&self, tiles: Vec<TileJob>, sink: &dyn PixelSink) -> Vec<TileError> {
-        self.works.tally.left.add(tiles.len() as u64);
+        self.works.tally.left_to_cpu(self.batch.spec.codec, tiles.len());
         let batch = Batch { tiles, ..self.batch.clone() };
         let ids: Vec<u64> = batch.tiles.iter().map(|job| job.id).collect();
         match CpuEngine.stage(batch) {

@@ -289,7 +289,7 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
 
 /// A codec that fails on known tiles is left to the CPU; if nvCOMP's all do, so is everything.
 fn try_known_tiles(gpu: &Arc<Gpu>) -> Result<(), Refusal> {
-    let codecs = [Codec::Deflate, Codec::Zstd, Codec::None];
+    let codecs = [Codec::Deflate, Codec::Zstd, Codec::None, Codec::Lzw, Codec::PackBits];
     let mut reasons = Vec::new();
     for codec in codecs {
         if let Some(reason) = known::unfit(gpu, codec) {

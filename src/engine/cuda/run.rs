@@ -217,7 +217,7 @@ impl Lane {
         self.place(&self.run.lock(), self.n).output
     }
 
-    /// Milliseconds of upload, nvCOMP, kernels and download, once it was waited for.
+    /// Milliseconds of upload, nvCOMP or what is in its place, kernels and download, once it was waited for.
     pub(super) fn times(&self) -> [f32; 4] {
         let state = self.run.lock();
         let Some(arena) = state.arena.as_ref() else { return [0.0; 4] };
@@ -296,7 +296,7 @@ impl Submission<'_> {
         Ok(stream)
     }
 
-    /// nvCOMP's part is submitted.
+    /// Unpacking or packing is submitted.
     pub(super) fn unpacked(&self) -> Answer<()> {
         self.arena.streams.compute.record(&self.arena.marks(self.n).compute[1])
     }

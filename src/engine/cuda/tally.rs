@@ -1,7 +1,8 @@
 //! What the device did, counted.
 #![forbid(unsafe_code)]
 
-use crate::count::counts;
+use crate::count::{Count, counts};
+use crate::engine::Codec;
 
 counts! {
     /// One set for each dataset.
@@ -10,6 +11,17 @@ counts! {
         batches => "CUDA_BATCHES",
         /// Tiles that the device decoded.
         decoded => "CUDA_TILES_DECODED",
+        /// The same by codec, and what of it the CPU was left with.
+        decoded_none => "CUDA_TILES_DECODED_NONE",
+        decoded_lzw => "CUDA_TILES_DECODED_LZW",
+        decoded_deflate => "CUDA_TILES_DECODED_DEFLATE",
+        decoded_packbits => "CUDA_TILES_DECODED_PACKBITS",
+        decoded_zstd => "CUDA_TILES_DECODED_ZSTD",
+        cpu_none => "CUDA_TILES_ON_CPU_NONE",
+        cpu_lzw => "CUDA_TILES_ON_CPU_LZW",
+        cpu_deflate => "CUDA_TILES_ON_CPU_DEFLATE",
+        cpu_packbits => "CUDA_TILES_ON_CPU_PACKBITS",
+        cpu_zstd => "CUDA_TILES_ON_CPU_ZSTD",
         /// Tiles that the device encoded.
         encoded => "CUDA_TILES_ENCODED",
         /// Tiles that were sent to the device, or could not be, and were done again on the CPU.
@@ -34,9 +46,9 @@ counts! {
         read => "CUDA_US_READ",
         /// Microseconds of copies to the device.
         upload => "CUDA_US_UPLOAD",
-        /// Microseconds of nvCOMP.
+        /// Microseconds of nvCOMP, and of our kernels for what it has no codec for.
         codec => "CUDA_US_CODEC",
-        /// Microseconds of our kernels.
+        /// Microseconds of our other kernels.
         kernels => "CUDA_US_KERNELS",
         /// Microseconds of copies from the device.
         download => "CUDA_US_DOWNLOAD",
@@ -44,6 +56,35 @@ counts! {
 }
 
 impl Tally {
+    /// Tiles of a codec that were decoded on the device, and on the CPU.
+    fn by_codec(&self, codec: Codec) -> [&Count; 2] {
+        match codec {
+            Codec::None => [&self.decoded_none, &self.cpu_none],
+            Codec::Lzw => [&self.decoded_lzw, &self.cpu_lzw],
+            Codec::Deflate => [&self.decoded_deflate, &self.cpu_deflate],
+            Codec::PackBits => [&self.decoded_packbits, &self.cpu_packbits],
+            Codec::Zstd => [&self.decoded_zstd, &self.cpu_zstd],
+        }
+    }
+
+    /// The device decoded tiles.
+    pub(super) fn decoded_on_device(&self, codec: Codec, tiles: usize) {
+        self.decoded.add(tiles as u64);
+        self.by_codec(codec)[0].add(tiles as u64);
+    }
+
+    /// Tiles to be decoded never went to the device.
+    pub(super) fn left_to_cpu(&self, codec: Codec, tiles: usize) {
+        self.left.add(tiles as u64);
+        self.by_codec(codec)[1].add(tiles as u64);
+    }
+
+    /// Tiles that the device was to decode were done again on the CPU.
+    pub(super) fn decoded_again(&self, codec: Codec, tiles: usize) {
+        self.redone.add(tiles as u64);
+        self.by_codec(codec)[1].add(tiles as u64);
+    }
+
     /// A batch was submitted.
     pub(super) fn batch(&self, up: usize, down: usize) {
         self.batches.add(1);

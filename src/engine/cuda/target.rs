@@ -360,7 +360,7 @@ impl CudaEngine {
                 Box::new(course).decode(&upload)
             }
             None => {
-                self.0.tally.left.add(batch.tiles.len() as u64);
+                self.0.tally.left_to_cpu(batch.spec.codec, batch.tiles.len());
                 CpuEngine.stage(batch)?.decode(&upload)
             }
         };
