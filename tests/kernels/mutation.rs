@@ -10,12 +10,20 @@ use ptx::Module;
 
 use crate::cases::{LAYOUTS, Layout};
 use crate::device::{Device, Mode, Random};
-use crate::{PTX, apply, packed, place, undo};
+use crate::{PTX, apply, packed, place, undo, unpack};
 
 const SEED: u64 = 0x5eed_0090;
 /// Changes a kernel.
-const QUOTAS: [(&str, usize); 6] =
-    [("undo", 48), ("apply", 40), ("adler32", 14), ("measure", 12), ("gather", 14), ("place", 14)];
+const QUOTAS: [(&str, usize); 8] = [
+    ("undo", 48),
+    ("apply", 40),
+    ("adler32", 14),
+    ("measure", 12),
+    ("gather", 14),
+    ("place", 14),
+    ("lzw", 24),
+    ("packbits", 24),
+];
 /// Thread instructions after which a changed kernel is taken to hang.
 const BUDGET: u64 = 20_000_000;
 /// A line each: kernel, line, instruction, what it became, and why nobody can notice.
@@ -243,6 +251,16 @@ fn try_kernel(module: &Module, kernel: &str) -> Result<(), String> {
             }
             for (case, mode) in cases.iter().zip(adversarial.iter().cycle()) {
                 place::run_all(module, *mode, case, &mut random, device)?;
+            }
+        }
+        "lzw" | "packbits" => {
+            let shapes = unpack::odd_shapes(kernel);
+            let streams = unpack::small_cases(&mut random, kernel);
+            for streams in [&streams, &shapes, &unpack::large(&mut random, kernel)] {
+                unpack::run(module, kernel, Mode::Converged, streams, device())?;
+            }
+            for mode in adversarial {
+                unpack::run(module, kernel, mode, &streams[..12], device())?;
             }
         }
         _ => {

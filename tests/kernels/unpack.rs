@@ -251,12 +251,15 @@ fn packbits_in_any_order() {
     adversarial("packbits", 0x5eed_00b3);
 }
 
-/// Streams by hand: the first codes, Clears in odd places, ends that are missing, codes too high.
-#[test]
-fn lzw_in_odd_shapes() {
+/// Streams by hand.
+pub(crate) fn odd_shapes(kernel: &str) -> Vec<Stream> {
+    if kernel == "lzw" { odd_lzw() } else { odd_packbits() }
+}
+
+/// The first codes, Clears in odd places, ends that are missing, codes too high.
+fn odd_lzw() -> Vec<Stream> {
     let longest: Vec<u32> = [9].into_iter().chain(258..4096).collect();
-    let too_long: Vec<u32> = longest.iter().copied().chain([5; 1100]).collect();
-    let twice: Vec<u32> = longest.iter().copied().chain([256]).chain(longest.clone()).collect();
+    let twice: Vec<u32> = longest[..900].iter().copied().chain([256]).chain(0..255).collect();
     let cases: Vec<(Vec<u32>, usize)> = vec![
         (vec![], 5),
         (vec![257], 5),
@@ -268,29 +271,22 @@ fn lzw_in_odd_shapes() {
         (vec![65, 259], 4),
         (vec![65, 66, 259, 257], 4),
         (vec![65, 66, 260, 257], 4),
-        // Full before the code that cannot be, and by it.
+        // Full before the code that cannot be, and not quite.
         (vec![65, 66, 258, 4095], 4),
         (vec![65, 66, 67, 4095], 4),
         (vec![256; 64], 4),
         (vec![256; 65], 4),
-        (longest.clone(), 1 << 23),
-        (longest.iter().copied().chain([257]).collect(), 1 << 23),
-        (twice, 1 << 22),
-        (too_long.clone(), 1 << 23),
-        (too_long, 7_000_000),
+        (longest[..1000].to_vec(), 600_000),
+        (twice, 500_000),
     ];
-    let mut all: Vec<Stream> = cases
-        .into_iter()
-        .map(|(codes, room)| Stream { packed: streams::from_codes(&codes), room })
-        .collect();
-    for packed in [vec![], vec![0x80], vec![0x80, 0], vec![0x80, 0x40], vec![0, 1, 2], vec![1; 9]] {
-        all.push(Stream { packed, room: 3 });
-    }
-    check("lzw", Mode::Converged, &all);
+    let made = cases.iter().map(|(codes, room)| (streams::from_codes(codes), *room));
+    let by_hand = [&[][..], &[0x80], &[0x80, 0], &[0x80, 0x40], &[0, 1, 2], &[1; 9]];
+    let by_hand = by_hand.map(|packed| (packed.to_vec(), 3));
+    made.chain(by_hand).map(|(packed, room)| Stream { packed, room }).collect()
 }
 
-#[test]
-fn packbits_in_odd_shapes() {
+/// Heads at the seams of pieces, spans and windows; runs that the stream has no bytes for.
+fn odd_packbits() -> Vec<Stream> {
     let heads: Vec<Vec<u8>> = vec![
         vec![],
         vec![128; 5000],
@@ -306,11 +302,46 @@ fn packbits_in_odd_shapes() {
         vec![127; 4096],
     ];
     let rooms = [1, 4, 130, 5000, 262_144];
-    let all: Vec<Stream> = heads
-        .iter()
-        .flat_map(|packed| rooms.map(|room| Stream { packed: packed.clone(), room }))
-        .collect();
-    check("packbits", Mode::Converged, &all);
+    let in_rooms = |packed: &Vec<u8>| rooms.map(|room| Stream { packed: packed.clone(), room });
+    heads.iter().flat_map(in_rooms).collect()
+}
+
+/// A little of everything.
+pub(crate) fn small_cases(random: &mut Random, kernel: &str) -> Vec<Stream> {
+    let mut streams = Vec::new();
+    for most in [20, 300, 900] {
+        streams.extend(written(random, kernel, 6, most));
+        streams.extend(hostile(random, kernel, 12, most));
+    }
+    streams
+}
+
+#[test]
+fn lzw_in_odd_shapes() {
+    check("lzw", Mode::Converged, &odd_shapes("lzw"));
+}
+
+#[test]
+fn packbits_in_odd_shapes() {
+    check("packbits", Mode::Converged, &odd_shapes("packbits"));
+}
+
+/// As long as a segment can be, with strings as long as they can be; and longer than the device has
+/// room for, in tiles that are full before and in one that is not.
+#[test]
+fn lzw_in_the_longest_segments() {
+    let longest: Vec<u32> = [9].into_iter().chain(258..4096).collect();
+    let too_long: Vec<u32> = longest.iter().copied().chain([5; 1100]).collect();
+    let twice: Vec<u32> = longest.iter().copied().chain([256]).chain(longest.clone()).collect();
+    let cases = [
+        (longest.clone(), 1 << 23),
+        (longest.iter().copied().chain([257]).collect(), 1 << 23),
+        (twice, 10_000_000),
+        (too_long.clone(), 1 << 23),
+        (too_long, 7_000_000),
+    ];
+    let streams = cases.map(|(codes, room)| Stream { packed: streams::from_codes(&codes), room });
+    check("lzw", Mode::Converged, &streams);
 }
 
 /// Slopes of two bytes with a little noise, differenced, as elevations are stored.

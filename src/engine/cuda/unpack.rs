@@ -1,0 +1,54 @@
+//! Who unpacks tiles on the device: nvCOMP, kernels of ours, or nobody where they lie as they are.
+
+use super::driver::{Answer, Stream};
+use super::nvcomp::Tables;
+use super::probe::Gpu;
+use crate::engine::{Codec, TileSpec};
+
+/// What unpacking a batch asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needs {
+    /// Streams begin at multiples of this.
+    pub(super) align: usize,
+    /// Bytes of device memory besides.
+    pub(super) temporary: usize,
+}
+
+impl Needs {
+    /// Of batches of `tiles` tiles.
+    pub(super) fn of(gpu: &Gpu, spec: &TileSpec, tiles: usize) -> Answer<Needs> {
+        match spec.codec {
+            Codec::None | Codec::Lzw | Codec::PackBits => Ok(Needs { align: 16, temporary: 0 }),
+            codec @ (Codec::Deflate | Codec::Zstd) => {
+                let stored = spec.stored_row_bytes() * spec.height;
+                Ok(Needs {
+                    align: gpu.nvcomp.alignments(codec, None)?.input.max(8),
+                    temporary: gpu.nvcomp.decompress_temp(codec, tiles, stored)?,
+                })
+            }
+        }
+    }
+}
+
+/// Unpacks on a stream. What became of each tile is in the tables afterwards.
+///
+/// # Safety
+/// As for `NvComp::decompress`; temporary memory and streams must be as [`Needs`] says.
+pub(super) unsafe fn unpack(
+    gpu: &Gpu,
+    codec: Codec,
+    tables: &Tables,
+    stream: &Stream,
+) -> Answer<()> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match codec {
+            Codec::None => Ok(()),
+            Codec::Deflate | Codec::Zstd => {
+                gpu.nvcomp.decompress(codec, tables, stream, &gpu.device)
+            }
+            Codec::Lzw => gpu.kernels.lzw(stream, tables),
+            Codec::PackBits => gpu.kernels.packbits(stream, tables),
+        }
+    }
+}
