@@ -179,13 +179,13 @@ struct Segment {
             const u32 k = start + lane;
             const u32 at = k < count ? offset(k) : room, end = k < count ? offset(k + 1) : room;
             const bool is_long = end - at > SHORT;
-            if (at < room && !is_long) write_backwards(k, end - at - 1, out + at, room - at);
-            if (__any_sync(ALL, at < room && is_long)) write_long(start, count, out, room);
+            if (at < room && !is_long) write_alone(k, end - at - 1, out + at, room - at);
+            write_together(__ballot_sync(ALL, at < room && is_long), start, out, room);
         }
     }
 
-    // Writes the string of a code, which ends at `last`.
-    INLINE void write_backwards(u32 k, u32 last, u64 out, u32 room) const {
+    // Writes the string of a code backwards, its last byte first.
+    INLINE void write_alone(u32 k, u32 last, u64 out, u32 room) const {
         store(out, first(k));
         ROLLED for (; last > 0; last--) {
             k = parent(k);
@@ -193,21 +193,27 @@ struct Segment {
         }
     }
 
-    // Writes the long strings of 32 codes. The members of a team begin with the last bytes, and from
-    // there each goes back by the size of the team.
-    INLINE void write_long(u32 start, u32 count, u64 out, u32 room) const {
-        const u32 member = threadIdx.x % TEAM, mine = start + threadIdx.x % WARP - member;
-        ROLLED for (u32 k = mine; k < min_of(count, mine + TEAM); k++) {
-            const u32 at = offset(k), length = offset(k + 1) - at;
-            if (length <= SHORT || at >= room) continue;
-            u32 a = k, last = length - 1 - member;
-            ROLLED for (u32 i = 0; i < member; i++) a = parent(a);
+    // Writes the strings of some of 32 codes, each team one in turn. Its members begin with the last
+    // bytes, and from there each goes back by the size of the team.
+    INLINE void write_together(u32 which, u32 start, u64 out, u32 room) const {
+        const u32 member = threadIdx.x % TEAM, team = threadIdx.x % WARP / TEAM;
+        ROLLED while (which) {
+            u32 mine = which;
+            UNROLLED for (u32 i = 0; i < WARP / TEAM; i++) {
+                if (i < team) mine &= mine - 1;
+                which &= which - 1;
+            }
+            if (mine == 0) continue;
+            u32 k = start + __ffs(mine) - 1;
+            const u32 at = offset(k);
+            u32 last = offset(k + 1) - at - 1 - member;
+            ROLLED for (u32 i = 0; i < member; i++) k = parent(k);
             ROLLED for (;;) {
-                const u8 v = first(last == 0 ? a : parent(a) + 1);
+                const u8 v = first(last == 0 ? k : parent(k) + 1);
                 if (last < room - at) store(out + at + last, v);
                 if (last < TEAM) break;
                 last -= TEAM;
-                a = up[a];
+                k = up[k];
             }
         }
     }
