@@ -95,7 +95,7 @@ pub(crate) fn outcome(what: &str) -> String {
     if what == "start" {
         return "exact".into();
     }
-    for codec in [Codec::Deflate, Codec::Zstd, Codec::None] {
+    for codec in [Codec::Deflate, Codec::Zstd, Codec::None, Codec::Lzw] {
         let outcome = match what {
             "read" => encode(&CpuEngine, codec).and_then(|p| decode(&engine, codec, &p)),
             _ => encode(&engine, codec).and_then(|p| decode(&CpuEngine, codec, &p)),

@@ -127,16 +127,16 @@ struct Segment {
         u32 mine[EACH], open = 0;
         UNROLLED for (u32 i = 0; i < EACH; i++) {
             const u32 k = i * THREADS + threadIdx.x;
-            if (k < count) {
-                const bool literal = code[k] < CLEAR;
-                mine[i] = literal ? k : 1 << 16 | parent(k);
-                word[k] = mine[i];
-                open |= (u32)!literal << i;
-            }
+            if (k >= count) break;
+            const bool literal = code[k] < CLEAR;
+            mine[i] = literal ? k : 1 << 16 | parent(k);
+            word[k] = mine[i];
+            open |= (u32)!literal << i;
         }
         __syncthreads();
         ROLLED for (u32 reach = 2;; reach *= 2) {
             UNROLLED for (u32 i = 0; i < EACH; i++) {
+                if (i * THREADS >= count) break;
                 if (open >> i & 1) {
                     const u32 there = word[mine[i] & 0xffff];
                     if (there >> 16 == 0) open ^= 1 << i;
@@ -145,6 +145,7 @@ struct Segment {
             }
             if (!__syncthreads_or(open != 0)) return;
             UNROLLED for (u32 i = 0; i < EACH; i++) {
+                if (i * THREADS >= count) break;
                 if (open >> i & 1) {
                     const u32 k = i * THREADS + threadIdx.x;
                     word[k] = mine[i];
@@ -291,55 +292,62 @@ struct Runs {
         return byte[i] < 128 && byte[i] + 1 > size - i - 1;
     }
 
-    // Reads the window; what is not there does nothing.
+    // Reads the window. Of the stream `size` bytes are left here; beyond them nothing is looked at.
     INLINE void read(u64 from, u32 size) {
-        ROLLED for (u32 i = threadIdx.x; i < BYTES; i += THREADS)
-            byte[i] = i < size ? load<u8>(from + i) : 128;
+        ROLLED for (u32 i = threadIdx.x; i < min_of(size, BYTES); i += THREADS)
+            byte[i] = load<u8>(from + i);
         if (threadIdx.x == 0) cut = ALL;
         __syncthreads();
     }
 
-    INLINE void find_heads() {
+    INLINE void find_heads(u32 size) {
         const u32 thread = threadIdx.x, piece = thread * PIECE;
-        ROLLED for (u32 i = piece + PIECE; i-- > piece;) {
-            const u32 to = behind(i), end = piece + PIECE;
-            beyond_piece[i] = to < end ? beyond_piece[to] : (u8)(to - end);
-        }
-        __syncwarp();
-        // A span is a team's, its last piece first.
-        const u32 span = thread / TEAM * SPAN;
-        ROLLED for (u32 end = span + SPAN; end > span; end -= PIECE) {
-            ROLLED for (u32 i = end - PIECE + thread % TEAM; i < end; i += TEAM) {
-                const u32 to = end + beyond_piece[i];
-                beyond_span[i] = to < span + SPAN ? beyond_span[to] : (u8)(to - span - SPAN);
-            }
+        // Warps that have something.
+        if (thread / WARP * WARP * PIECE < size) {
+            ROLLED for (u32 i = min_of(piece + PIECE, size); i-- > piece;)
+                beyond_piece[i] = lead(behind(i), piece + PIECE, size, beyond_piece);
             __syncwarp();
+            // A span is a team's, its last piece first.
+            const u32 span = thread / TEAM * SPAN;
+            ROLLED for (u32 end = span + SPAN; end > span; end -= PIECE) {
+                ROLLED for (u32 i = end - PIECE + thread % TEAM; i < min_of(end, size); i += TEAM)
+                    beyond_span[i] = lead(end + beyond_piece[i], span + SPAN, size, beyond_span);
+                __syncwarp();
+            }
         }
         __syncthreads();
         if (thread < WARP) {
             if (thread == 0) {
                 u32 at = 0;
-                ROLLED for (u32 n = 0; n < SPANS; n++) {
-                    const u32 end = (n + 1) * SPAN;
-                    span_entry[n] = (u16)(at < end ? at : NONE);
-                    if (at < end) at = end + beyond_span[at];
-                }
+                ROLLED for (u32 n = 0; n * SPAN < min_of(size, BYTES); n++)
+                    span_entry[n] = (u16)enter(at, (n + 1) * SPAN, size, beyond_span);
                 next = at;
             }
             __syncwarp();
-            u32 at = span_entry[thread];
-            ROLLED for (u32 n = thread * TEAM; n < (thread + 1) * TEAM; n++) {
-                const u32 end = (n + 1) * PIECE;
-                piece_entry[n] = (u16)(at < end ? at : NONE);
-                if (at < end) at = end + beyond_piece[at];
-            }
+            const u32 first = thread * TEAM, span = first * PIECE;
+            u32 at = span < size ? span_entry[thread] : NONE;
+            ROLLED for (u32 n = first; n < first + TEAM; n++)
+                piece_entry[n] = (u16)enter(at, (n + 1) * PIECE, size, beyond_piece);
         }
         __syncthreads();
     }
 
+    // How far beyond `end` one gets from `to`, if that is known where `to` lies before it.
+    static INLINE u8 lead(u32 to, u32 end, u32 size, const u8* beyond) {
+        return to >= end ? (u8)(to - end) : to < size ? beyond[to] : 0;
+    }
+
+    // Goes beyond `end`; where it began, if that was before.
+    static INLINE u32 enter(u32& at, u32 end, u32 size, const u8* beyond) {
+        if (at >= min_of(end, size)) return NONE;
+        const u32 entry = at;
+        at = end + beyond[at];
+        return entry;
+    }
+
     // Lists the runs; how many, above the bytes that they make.
     INLINE u32 list(u32 size) {
-        const u32 end = (threadIdx.x + 1) * PIECE, entry = piece_entry[threadIdx.x];
+        const u32 end = min_of((threadIdx.x + 1) * PIECE, size), entry = piece_entry[threadIdx.x];
         u32 mine = 0;
         ROLLED for (u32 i = entry; i < end; i = behind(i)) {
             const u32 n = length(i, size);
@@ -378,10 +386,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) packbits(const Packed pack
     const u64 from = packed.inputs[i], out = packed.outputs[i], size = packed.input_bytes[i];
     u32 made = 0;
     u64 at = 0;
-    while (at < size && made < room) {
+    ROLLED while (at < size && made < room) {
         const u32 left = (u32)min_of(size - at, (u64)2 * Runs::BYTES);
         runs.read(from + at, left);
-        runs.find_heads();
+        runs.find_heads(left);
         const u32 total = runs.list(left);
         runs.write(total, from + at, out + made, room - made);
         const u32 more = total % Runs::COUNT;
