@@ -185,7 +185,7 @@ pub(crate) fn large(random: &mut Random, kernel: &str) -> Vec<Stream> {
     let mut streams: Vec<Stream> = tiles.into_iter().map(pack).collect();
     if kernel == "lzw" {
         // A full segment with long strings from its first codes to its last.
-        let code = |k: u32| if k % 40 == 0 { k % 251 } else { 257 + k };
+        let code = |k: u32| if k.is_multiple_of(40) { k % 251 } else { 257 + k };
         let codes: Vec<u32> = (0..3839).map(code).collect();
         streams.push(Stream { packed: streams::from_codes(&codes), room: 100_000 });
     }
