@@ -149,6 +149,11 @@ mod cuda_alone {
         what(&engine);
         assert_eq!(emulator::count(&engine, "CUDA_TILES_REDONE"), 0);
         assert_eq!(emulator::count(&engine, "CUDA_TILES_BUSY"), 0);
+        // Tiles of two codecs are left to the CPU to be encoded; decoded are all of them.
+        for codec in ["NONE", "LZW", "DEFLATE", "PACKBITS", "ZSTD"] {
+            let name = format!("CUDA_TILES_ON_CPU_{codec}");
+            assert_eq!(emulator::count(&engine, &name), 0, "{name}");
+        }
         assert_eq!(emulator::count(&engine, "CUDA_FAULTS"), 0);
         assert!(emulator::count(&engine, done) >= least);
     }

@@ -77,6 +77,16 @@ def test_tiles_of_many_segments_and_strips(codec, interleave, tile, tmp_path):
     decoded_alone(path, tmp_path, codec)
 
 
+def test_lzw_that_is_larger_than_its_pixels(tmp_path):
+    """Noise, in a batch of one tile."""
+    path = str(tmp_path / "in.tif")
+    ds = gdal.GetDriverByName("GTiff").Create(path, 1024, 600, 1, gdal.GDT_Byte, ["COMPRESS=LZW", "BLOCKYSIZE=600"])
+    ds.WriteRaster(0, 0, 1024, 600, np.random.default_rng(5).bytes(1024 * 600))
+    del ds
+    assert os.path.getsize(path) > 1.3 * 1024 * 600
+    decoded_alone(path, tmp_path, "LZW", GPUGTIFF_BATCH_MB=1)
+
+
 @pytest.mark.parametrize("codec", ["LZW", "PACKBITS"])
 def test_schedules_and_races(codec, tmp_path):
     path = make(tmp_path / "in.tif", "u2", 1, (96, 64), test_cuda.options(codec, 1, 32))

@@ -75,8 +75,13 @@ impl Plan {
         let Needs { align, temporary } = Needs::of(gpu, spec, tiles)?;
         let lead = if spec.codec == Codec::Deflate { frames::ZLIB_HEADER } else { 0 };
         let stored = spec.stored_row_bytes() * spec.height;
-        // A tile that does not compress is a little larger than its pixels.
-        let slots = tiles * (stored + stored / 128 + 64 + align);
+        // A tile that does not compress is a little larger than its pixels; in LZW up to half as
+        // large again, of which one must fit.
+        let usual = tiles * (stored + stored / 128 + 64 + align);
+        let slots = match spec.codec {
+            Codec::Lzw => usual.max(cpu::lzw::bound(stored) + align),
+            _ => usual,
+        };
         let raw = match spec.codec {
             Codec::None => 0,
             _ => stored.next_multiple_of(256),

@@ -82,7 +82,7 @@ struct Segment {
     // string goes, from the segment's start, below its first byte.
     u32 word[CODES + 1];
     u32 sum_of[THREADS / WARP];
-    u32 stop;        // the first code that is none, and above it why
+    u32 stop;        // the first that is no code of it, above why
 
     INLINE u32 parent(u32 k) const { return code[k] - FIRST; }
     INLINE u32 offset(u32 k) const { return word[k] & 0xffffff; }
