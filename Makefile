@@ -93,7 +93,7 @@ test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_A
 	@echo 'Random files and requests once more, on the CUDA engine and the emulated driver:'
 	@# Fewer of them: the LZW and PackBits kernels are interpreted.
 	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" LD_LIBRARY_PATH=$(CURDIR)/target/emulated-cuda \
-		GPUGTIFF_ENGINE=CUDA GPUGTIFF_VERIFY=NO GPUGTIFF_CASES=$${GPUGTIFF_CASES:-5000} \
+		GPUGTIFF_ENGINE=CUDA GPUGTIFF_VERIFY=NO GPUGTIFF_CASES=$${GPUGTIFF_CASES:-2000} \
 		$(VENV)/bin/python -m pytest \
 		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
 		tests/python/test_random.py tests/python/test_walks.py tests/python/test_masks.py \

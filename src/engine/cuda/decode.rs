@@ -19,7 +19,7 @@ use super::run::{Lane, Submission};
 use super::staging::{Item, inspect, place, read};
 use super::tables::{Arrays, Chunk, head, report};
 use super::target::{Target, Upload};
-use super::unpack::{Needs, unpack};
+use super::unpack::{Needs, room, unpack};
 use super::verify::{Check, Kind, Verdict};
 use super::{SUCCESS, Works};
 use crate::engine::cpu;
@@ -406,7 +406,7 @@ impl Order<'_> {
                 input: place.input + item.stream.start as u64,
                 input_bytes: item.stream.len(),
                 output: raw,
-                room: plan.spec.stored_row_bytes() * plan.spec.height,
+                room: room(&plan.spec, &item.job),
             };
             arrays.put_chunk(input, at, chunk);
             arrays.put_tile(input, at, &tile.bytes(), SENTINEL);

@@ -3,7 +3,7 @@
 use super::driver::{Answer, Stream};
 use super::nvcomp::Tables;
 use super::probe::Gpu;
-use crate::engine::{Codec, TileSpec};
+use crate::engine::{Codec, TileJob, TileSpec};
 
 /// What unpacking a batch asks for.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +28,16 @@ impl Needs {
             }
         }
     }
+}
+
+/// Bytes that are unpacked of a tile, at most. Our kernels stop where nothing but padding follows;
+/// nvCOMP wants room for all that is there.
+pub(super) fn room(spec: &TileSpec, job: &TileJob) -> usize {
+    let rows = match spec.codec {
+        Codec::Lzw | Codec::PackBits => job.rows,
+        Codec::None | Codec::Deflate | Codec::Zstd => spec.height,
+    };
+    spec.stored_row_bytes() * rows
 }
 
 /// Unpacks on a stream. What became of each tile is in the tables afterwards.
