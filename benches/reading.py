@@ -98,9 +98,10 @@ def threads(data, pace):
                 best = measure(sides, f"{file.name} threads {rasters}", pace)
                 mega = best["ours"]["bytes"] / 1e6
                 speed = {side: mega / found["seconds"] for side, found in best.items()}
-                ratio = speed["ours"] / max(speed[side] for side in WAYS if side != "ours")
+                ratio = speed["ours"] / max(speed["gtiff_1"], speed["gtiff_all"])
                 rows.append({"raster": raster, "codec": codec, "rasters": rasters,
                              "mb_per_s": speed, "ratio": ratio,
+                             "ratio_rasterio": speed["ours"] / speed["rasterio"],
                              "reached": is_reached(ratio)})  # fmt: skip
                 print(f"threads {raster:17}{codec:9}{rasters:5}", *(
                     f"{side} {value:.0f}" for side, value in speed.items()), f"× {ratio:.2f}",
@@ -194,12 +195,12 @@ def markdown(result):
                   "One raster for all threads, which GDAL's datasets need a lock for, or one for each.",
                   ""]  # fmt: skip
         lines += report.table(["raster", "codec", "rasters", "C API MB/s", "RasterIO of GPUGTiff",
-                               "of GTiff, 1 thread", "of GTiff, ALL_CPUS", "÷ the fastest RasterIO",
+                               "of GTiff, 1 thread", "of GTiff, ALL_CPUS", "÷ our RasterIO", "÷ GTiff's faster",
                                "goal", "reached"], [
             [row["raster"], row["codec"], RASTERS_OF_THREADS[row["rasters"]],
              *(report.number(row["mb_per_s"][side], 0) for side in WAYS),
-             report.number(row["ratio"]), "1.00", report.tick(row["reached"])]
-            for row in result["threads"]])  # fmt: skip
+             report.number(row["ratio_rasterio"]), report.number(row["ratio"]), "1.00",
+             report.tick(row["reached"])] for row in result["threads"]])  # fmt: skip
     sides, names = report.ORDER, report.NAMES
     if "memory" in result:
         lines += ["## Peak memory above the caller's buffer (MiB, full read, GDAL_CACHEMAX=64)", ""]

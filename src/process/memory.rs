@@ -3,7 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed};
 
 /// Zeroed bytes; none if there is no memory for them. Pages that are never written to stay the
-/// system's: room that is left over costs nothing. (Huge pages were tried: fewer faults, more time.)
+/// system's: room that is left over costs nothing. (Huge pages were tried: fewer faults, no clear gain.)
 pub fn zeroed(bytes: usize) -> Option<Vec<u8>> {
     if bytes == 0 {
         return Some(Vec::new());
