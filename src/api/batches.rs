@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::handle::Table;
-use super::raster::{Level, RASTERS, Raster, out};
+use super::held::Held;
+use super::raster::{Level, Raster, out};
 use super::request::{Buffer, Chosen, Place, Selection, Use, Window};
 use super::result::{
     GPUGTIFF_DONE, GPUGTIFF_NULL_ARGUMENT, GPUGTIFF_OK, Outcome, fail, gpugtiff_result, guard,
@@ -61,8 +62,7 @@ pub unsafe extern "C" fn gpugtiff_batches_new(
     out_batches: *mut *mut Batches,
 ) -> gpugtiff_result {
     guard(|| {
-        let raster = RASTERS.get(raster)?;
-        let _held = raster.hold()?;
+        let raster = Held::of(raster)?;
         out(out_batches, "out_batches")?;
         // SAFETY: the caller's promise.
         let chosen = unsafe { Chosen::new(selection, raster.bands, raster.kind) }?;
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn gpugtiff_batches_new(
             0 => raster.shared.options.batch_bytes,
             mb => mb.saturating_mul(1 << 20),
         };
-        let batches = Batches::new(Arc::clone(&raster), chosen, bytes)?;
+        let batches = Batches::new(raster.raster(), chosen, bytes)?;
         // SAFETY: the caller's place.
         unsafe { *out_batches = BATCHES.give_out(batches) };
         Ok(())
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn gpugtiff_batches_read(
 ) -> gpugtiff_result {
     guard(|| {
         let batches = BATCHES.get(batches)?;
-        let _held = batches.raster.hold()?;
+        let raster = Held::new(Arc::clone(&batches.raster))?;
         if window.is_null() {
             return fail(GPUGTIFF_NULL_ARGUMENT, "the window is NULL");
         }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn gpugtiff_batches_read(
         unsafe {
             let window = Window::inside(window, batches.level.size)?;
             let place = Place::new(buffer, &window, &batches.chosen, Use::Into)?;
-            batches.raster.read(&window, &batches.chosen, &place)
+            raster.read(&window, &batches.chosen, &place)
         }
     })
 }

@@ -18,7 +18,7 @@ use crate::batch::plan::{Rect, Tile};
 use crate::capi::Image;
 use crate::engine::cuda::{CudaEngine, Ground, Landing, Misplaced, Spot, Wanted};
 use crate::engine::select::Wish;
-use crate::engine::{Part, TileJob};
+use crate::engine::{Part, TileJob, allocate};
 use crate::error::Error;
 
 /// Bytes of pixels that are asked of the engine at once.
@@ -149,7 +149,7 @@ impl Ashore<'_> {
             return None;
         }
         if raster.known(level).is_none() {
-            let (_guard, dataset) = raster.lock();
+            let (_guard, dataset) = raster.holding.lock();
             raster.look_at(dataset, level);
         }
         raster.known(level).flatten().filter(|image| image.kind() == self.chosen.kind.gdal)
@@ -250,11 +250,15 @@ impl Ashore<'_> {
     unsafe fn carry(&self, piece: Piece<'_>) -> Outcome<()> {
         let (bytes, samples) = (self.chosen.kind.bytes as i64, piece.bands.len() as i64);
         let chosen = Chosen { bands: piece.bands.to_vec(), ..self.chosen.clone() };
-        let mut data = Vec::new();
+        let mut memory = Vec::new();
         for part in slices(&piece.window, samples * bytes) {
             let (line, place) = (part.width * samples * bytes, piece.place);
             let there = place.moved(part.x - piece.window.x, part.y - piece.window.y, 0);
-            data.resize((line * part.height) as usize, 0_u8);
+            let size = (line * part.height) as usize;
+            if memory.len() < size {
+                memory = allocate(size, "pixels for the device")?;
+            }
+            let data = &mut memory[..size];
             let place = Place {
                 data: data.as_mut_ptr().cast(),
                 pixel: samples * bytes,
@@ -273,7 +277,7 @@ impl Ashore<'_> {
                 bytes: bytes as usize,
             };
             // SAFETY: the caller's promise.
-            unsafe { self.engine.put_into(&self.landing, wanted, 0, &data) }.or_else(failed)?;
+            unsafe { self.engine.put_into(&self.landing, wanted, 0, data) }.or_else(failed)?;
         }
         Ok(())
     }

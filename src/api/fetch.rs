@@ -82,3 +82,31 @@ fn slices(window: &Window, place: &Place) -> Vec<Window> {
     };
     (0..whole).step_by(most as usize).map(slice).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whichever way round the pixels lie, they come down about once.
+    #[test]
+    fn what_is_brought_down_is_hardly_more_than_the_window() {
+        let window = Window { x: 3, y: 5, width: 40_000, height: 3_000 };
+        let (width, height) = (window.width, window.height);
+        for (pixel, line) in [(2, 2 * width), (2 * height, 2), (-2 * height, 2), (6, -6 * width)] {
+            let data = std::ptr::without_provenance_mut(1 << 40);
+            let place = Place { data, pixel, line, band: 1, device: None };
+            let (mut pixels, mut bytes) = (0, 0);
+            for part in slices(&window, &place) {
+                let [low, high] = place.reach([part.width, part.height, 1], 2);
+                assert!((high - low) as i64 <= DEVICE_BYTES + 2 * width);
+                pixels += part.width * part.height;
+                bytes += (high - low + 1) as i64;
+            }
+            assert_eq!(pixels, width * height);
+            assert!(
+                bytes <= pixel.abs().min(line.abs()) * width * height,
+                "{pixel} {line}: {bytes}"
+            );
+        }
+    }
+}

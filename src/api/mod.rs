@@ -10,6 +10,7 @@ pub mod batches;
 mod device;
 mod fetch;
 mod handle;
+mod held;
 pub mod kind;
 pub mod raster;
 pub mod read;

@@ -1,19 +1,19 @@
-//! Rasters to read from: a dataset of ours behind a lock, and what is known of it.
+//! Rasters to read from: a dataset of ours, and what is known of it.
 //!
-//! GDAL's datasets are for one thread at a time; the lock makes a raster one for many. How
-//! pixels get past it is in `read`.
+//! GDAL's datasets are for one thread at a time; `held` makes a raster one for many. How pixels
+//! get past its lock is in `read`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::offset_of;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::handle::Table;
+use super::held::{Held, Holding};
 use super::kind::{Kind, gpugtiff_type};
 use super::result::{
-    GPUGTIFF_BAD_ARGUMENT, GPUGTIFF_BAD_HANDLE, GPUGTIFF_CORRUPT, GPUGTIFF_FOREIGN_DATASET,
-    GPUGTIFF_NULL_ARGUMENT, GPUGTIFF_OPEN_FAILED, GPUGTIFF_STATE, GPUGTIFF_UNSUPPORTED, Outcome,
-    ask_gdal, fail, gpugtiff_result, guard,
+    GPUGTIFF_BAD_ARGUMENT, GPUGTIFF_CORRUPT, GPUGTIFF_FOREIGN_DATASET, GPUGTIFF_NULL_ARGUMENT,
+    GPUGTIFF_OPEN_FAILED, GPUGTIFF_UNSUPPORTED, Outcome, ask_gdal, fail, gpugtiff_result, guard,
 };
 use super::shim::{
     check_options, driver, gpugtiff_shim_file, gpugtiff_shim_kind, gpugtiff_shim_open, text,
@@ -25,14 +25,9 @@ use crate::gdal::messages::capture;
 
 /// A raster that is open for reading.
 pub struct Raster {
-    dataset: Dataset,
-    /// Our reference to it, until it is given back.
-    reference: Mutex<Option<Reference>>,
-    uses: Mutex<Uses>,
-    unused: Condvar,
+    pub(super) holding: Holding,
     /// The dataset is the caller's, who may close it once the raster is freed.
     wrapped: bool,
-    lock: Mutex<()>,
     pub(super) name: String,
     pub(super) bands: c_int,
     pub(super) kind: Kind,
@@ -42,24 +37,6 @@ pub struct Raster {
     wkt: OnceLock<CString>,
     /// What our engines decode, by level, once it was looked at.
     pub(super) decoded: Mutex<HashMap<c_int, Option<Arc<Image>>>>,
-}
-
-/// Who is using the dataset.
-#[derive(Debug, Default)]
-struct Uses {
-    now: usize,
-    /// Nobody may any more.
-    over: bool,
-}
-
-/// While it lives, the dataset stays.
-pub(super) struct Held<'a>(&'a Raster);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.uses().now -= 1;
-        self.0.unused.notify_all();
-    }
 }
 
 /// The image or an overview.
@@ -147,7 +124,7 @@ impl Raster {
     unsafe fn new(handle: *mut c_void, name: String, wrapped: bool) -> Outcome<Raster> {
         // SAFETY: the caller's promise; the lock sees to one thread at a time.
         let dataset = unsafe { Dataset::new(handle) };
-        let reference = Reference::new(dataset, &name)?;
+        let holding = Holding::new(dataset, &name)?;
         // SAFETY: a dataset of ours, which has its file as long as it is open.
         let shared = unsafe { Shared::of(gpugtiff_shim_file(handle).cast()) };
         let (Some(shared), Some(first)) = (shared, dataset.band(1)) else {
@@ -156,12 +133,8 @@ impl Raster {
         let kind = Kind::of_gdal(first.kind())?;
         let image = Level { size: dataset.size(), tile: first.block() };
         Ok(Raster {
-            dataset,
-            reference: Mutex::new(Some(reference)),
-            uses: Mutex::default(),
-            unused: Condvar::new(),
+            holding,
             wrapped,
-            lock: Mutex::default(),
             name,
             bands: dataset.bands(),
             kind,
@@ -173,52 +146,11 @@ impl Raster {
         })
     }
 
-    fn uses(&self) -> MutexGuard<'_, Uses> {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps the dataset for a call.
-    pub(super) fn hold(&self) -> Outcome<Held<'_>> {
-        let mut uses = self.uses();
-        if uses.over {
-            let text = format!("the raster of {} was freed, and its dataset is gone", self.name);
-            return fail(GPUGTIFF_BAD_HANDLE, text);
-        }
-        uses.now += 1;
-        Ok(Held(self))
-    }
-
-    /// Gives the dataset back as soon as nobody is using it, and does not return before.
-    fn give_back(&self) {
-        let mut uses = self.uses();
-        uses.over = true;
-        while uses.now > 0 {
-            uses = self.unused.wait(uses).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(uses);
-        drop(self.reference.lock().unwrap_or_else(PoisonError::into_inner).take());
-    }
-
-    /// The dataset, for as long as the guard is held.
-    pub(super) fn lock(&self) -> (MutexGuard<'_, ()>, Dataset) {
-        (self.lock.lock().unwrap_or_else(PoisonError::into_inner), self.dataset)
-    }
-
-    /// The same if nobody else has it.
-    pub(super) fn try_lock(&self) -> Option<(MutexGuard<'_, ()>, Dataset)> {
-        use std::sync::TryLockError;
-        match self.lock.try_lock() {
-            Ok(guard) => Some((guard, self.dataset)),
-            Err(TryLockError::Poisoned(guard)) => Some((guard.into_inner(), self.dataset)),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
     fn levels(&self) -> &[Level] {
         if let Some(levels) = self.levels.get() {
             return levels;
         }
-        let (_guard, dataset) = self.lock();
+        let (_guard, dataset) = self.holding.lock();
         self.levels.get_or_init(|| {
             // What GTiff cannot read of an overview it says when pixels are wanted.
             let (overviews, _) = capture(|| overviews(dataset));
@@ -245,7 +177,7 @@ impl Raster {
     fn info(&self, number: c_int) -> Outcome<RasterFacts> {
         let level = self.level(number)?;
         let levels = self.levels().len() as i32;
-        let (_guard, dataset) = self.lock();
+        let (_guard, dataset) = self.holding.lock();
         let what = format!("{}: asking for georeferencing and nodata", self.name);
         let (geotransform, nodata) = ask_gdal(&what, GPUGTIFF_CORRUPT, || {
             Some((dataset.geotransform(), dataset.band(1).map(nodata).unwrap_or_default()))
@@ -276,43 +208,6 @@ impl Raster {
         }
         six
     }
-}
-
-/// A reference to a dataset, which no other raster has: their locks would not know of each other.
-struct Reference(Dataset);
-
-/// The addresses of datasets that rasters have.
-static TAKEN: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
-
-impl Reference {
-    /// Takes over a reference that was ours.
-    fn new(dataset: Dataset, name: &str) -> Outcome<Reference> {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.get_or_insert_default().insert(dataset.handle().addr()) {
-            return Ok(Reference(dataset));
-        }
-        drop(taken);
-        release(dataset);
-        let text = format!("the dataset '{name}' is a raster already: expected one that is not");
-        fail(GPUGTIFF_STATE, text)
-    }
-}
-
-impl Drop for Reference {
-    fn drop(&mut self) {
-        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.get_or_insert_default().remove(&self.0.handle().addr());
-        drop(taken);
-        release(self.0);
-    }
-}
-
-/// Nobody is there to be told what goes wrong.
-fn release(dataset: Dataset) {
-    capture(|| {
-        // SAFETY: a reference that was ours.
-        unsafe { dataset.release() };
-    });
 }
 
 /// Overviews that all bands have in the same size.
@@ -431,7 +326,7 @@ pub extern "C" fn gpugtiff_raster_free(raster: *mut Raster) -> gpugtiff_result {
         if let Some(raster) = RASTERS.take_back(raster)?
             && raster.wrapped
         {
-            raster.give_back();
+            raster.holding.give_back();
         }
         Ok(())
     })
@@ -448,8 +343,7 @@ pub unsafe extern "C" fn gpugtiff_raster_info(
     out_facts: *mut RasterFacts,
 ) -> gpugtiff_result {
     guard(|| {
-        let raster = RASTERS.get(raster)?;
-        let _held = raster.hold()?;
+        let raster = Held::of(raster)?;
         // SAFETY: the caller's promise.
         let out = unsafe { Out::new(out_facts) }?;
         out.fill(&raster.info(level)?);
@@ -468,10 +362,9 @@ pub unsafe extern "C" fn gpugtiff_raster_nodata(
     out_nodata: *mut Nodata,
 ) -> gpugtiff_result {
     guard(|| {
-        let raster = RASTERS.get(raster)?;
-        let _held = raster.hold()?;
+        let raster = Held::of(raster)?;
         out(out_nodata, "out_nodata")?;
-        let (_guard, dataset) = raster.lock();
+        let (_guard, dataset) = raster.holding.lock();
         let Some(band) = dataset.band(band) else {
             let (name, bands) = (&raster.name, raster.bands);
             let text = format!("{name} has no band {band}: expected 1 to {bands}");
@@ -496,11 +389,10 @@ pub unsafe extern "C" fn gpugtiff_raster_wkt(
     out_wkt: *mut *const c_char,
 ) -> gpugtiff_result {
     guard(|| {
-        let raster = RASTERS.get(raster)?;
-        let _held = raster.hold()?;
+        let raster = Held::of(raster)?;
         out(out_wkt, "out_wkt")?;
         if raster.wkt.get().is_none() {
-            let (_guard, dataset) = raster.lock();
+            let (_guard, dataset) = raster.holding.lock();
             let what = format!("{}: asking for the coordinate system", raster.name);
             let wkt = ask_gdal(&what, GPUGTIFF_CORRUPT, || Some(dataset.wkt()))?;
             raster.wkt.get_or_init(|| wkt);
@@ -523,11 +415,10 @@ pub unsafe extern "C" fn gpugtiff_raster_dataset(
     out_dataset: *mut *mut c_void,
 ) -> gpugtiff_result {
     guard(|| {
-        let raster = RASTERS.get(raster)?;
-        let _held = raster.hold()?;
+        let raster = Held::of(raster)?;
         out(out_dataset, "out_dataset")?;
         // SAFETY: the caller's place.
-        unsafe { *out_dataset = raster.dataset.handle() };
+        unsafe { *out_dataset = raster.holding.dataset().handle() };
         Ok(())
     })
 }

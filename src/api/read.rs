@@ -7,14 +7,15 @@
 use std::ffi::c_int;
 use std::sync::{Arc, PoisonError};
 
-use super::raster::{RASTERS, Raster};
+use super::held::Held;
+use super::raster::Raster;
 use super::request::{Buffer, Chosen, Place, Selection, Use, Window};
 use super::result::{GPUGTIFF_CORRUPT, Outcome, ask_gdal, gpugtiff_result, guard};
 use super::shim::gpugtiff_shim_image;
 use crate::batch::plan::Rect;
 use crate::capi::bridge::Request;
 use crate::capi::{Image, NOBODY};
-use crate::gdal::dataset::{Dataset, Transfer};
+use crate::gdal::dataset::Dataset;
 
 impl Raster {
     /// Reads what was checked.
@@ -31,23 +32,14 @@ impl Raster {
             // SAFETY: the caller's promise.
             return unsafe { self.read_to_device(window, chosen, place, device) };
         }
-        let (_guard, dataset) = match self.try_lock() {
+        let (_guard, dataset) = match self.holding.try_lock() {
             Some(locked) => locked,
             // SAFETY: the caller's promise.
             None if unsafe { self.read_apart(window, chosen, place) } => return Ok(()),
-            None => self.lock(),
+            None => self.holding.lock(),
         };
         self.look_at(dataset, chosen.level);
-        let pixels = Transfer {
-            write: false,
-            window: window.numbers(),
-            bands: &chosen.bands,
-            kind: chosen.kind.gdal,
-            data: place.data,
-            pixel: place.pixel,
-            line: place.line,
-            band: place.band,
-        };
+        let pixels = place.transfer(window, chosen, false);
         ask_gdal(&format!("{}: reading", self.name), GPUGTIFF_CORRUPT, || {
             // SAFETY: the caller's promise; the dataset is locked.
             unsafe { dataset.transfer(chosen.level, &pixels) }.then_some(())
@@ -120,8 +112,7 @@ pub unsafe extern "C" fn gpugtiff_raster_read(
     buffer: *const Buffer,
 ) -> gpugtiff_result {
     guard(|| {
-        let raster = RASTERS.get(raster)?;
-        let _held = raster.hold()?;
+        let raster = Held::of(raster)?;
         // SAFETY: the caller's promise.
         let (chosen, window) = unsafe { raster.choose(window, selection) }?;
         // SAFETY: the caller's promise; the place was checked.

@@ -11,6 +11,7 @@ use super::result::{
 };
 use super::sized::{Tagged, take, take_or_default};
 use crate::engine::cuda;
+use crate::gdal::dataset::Transfer;
 
 /// A rectangle of pixels, counted from the top left corner of its level.
 #[repr(C)]
@@ -295,6 +296,25 @@ impl Place {
         let [pixel, line, band] = strides;
         let data = buffer.data.wrapping_byte_add(buffer.offset);
         Ok(Place { data, pixel, line, band, device })
+    }
+
+    /// The same for GDAL: pixels of a window of the dataset on their way here or, to `write`, from here.
+    pub(super) fn transfer<'a>(
+        &self,
+        window: &Window,
+        chosen: &'a Chosen,
+        write: bool,
+    ) -> Transfer<'a> {
+        Transfer {
+            write,
+            window: window.numbers(),
+            bands: &chosen.bands,
+            kind: chosen.kind.gdal,
+            data: self.data,
+            pixel: self.pixel,
+            line: self.line,
+            band: self.band,
+        }
     }
 
     /// The same from another sample on.

@@ -7,8 +7,9 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 
+use super::held::Held;
 use super::kind::Kind;
-use super::raster::{RASTERS, Raster, out};
+use super::raster::{Raster, out};
 use super::request::{Chosen, Device, Place, Selection, Window};
 use super::result::{
     GPUGTIFF_BAD_ARGUMENT, GPUGTIFF_OUT_OF_MEMORY, GPUGTIFF_UNSUPPORTED, Outcome, fail,
@@ -343,8 +344,7 @@ pub unsafe extern "C" fn gpugtiff_raster_read_tensor(
     out_tensor: *mut *mut DLManagedTensorVersioned,
 ) -> gpugtiff_result {
     guard(|| {
-        let raster = RASTERS.get(raster)?;
-        let _held = raster.hold()?;
+        let raster = Held::of(raster)?;
         out(out_tensor, "out_tensor")?;
         // SAFETY: the caller's promise.
         unsafe { *out_tensor = raster.read_tensor(window, selection, device)? };
@@ -365,8 +365,7 @@ pub unsafe extern "C" fn gpugtiff_raster_read_tensor_unversioned(
     out_tensor: *mut *mut DLManagedTensor,
 ) -> gpugtiff_result {
     guard(|| {
-        let raster = RASTERS.get(raster)?;
-        let _held = raster.hold()?;
+        let raster = Held::of(raster)?;
         out(out_tensor, "out_tensor")?;
         // SAFETY: the caller's promise.
         unsafe { *out_tensor = raster.read_tensor(window, selection, device)? };

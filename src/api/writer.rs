@@ -20,7 +20,7 @@ use super::shim::{
 };
 use super::sized::{Tagged, take};
 use crate::capi::{Shared, pairs};
-use crate::gdal::dataset::{Creation, Dataset, NoData, Transfer, driver_item, unlink};
+use crate::gdal::dataset::{Creation, Dataset, NoData, driver_item, unlink};
 use crate::gdal::messages::capture;
 use crate::options::create::{self, Asked};
 
@@ -398,16 +398,7 @@ impl Writer {
         chosen: &Chosen,
         place: &Place,
     ) -> Outcome<()> {
-        let pixels = Transfer {
-            write: true,
-            window: window.numbers(),
-            bands: &chosen.bands,
-            kind: chosen.kind.gdal,
-            data: place.data,
-            pixel: place.pixel,
-            line: place.line,
-            band: place.band,
-        };
+        let pixels = place.transfer(window, chosen, true);
         ask_gdal(&format!("{}: writing", self.name), GPUGTIFF_IO, || {
             // SAFETY: the caller's promise.
             unsafe { dataset.transfer(0, &pixels) }.then_some(())
