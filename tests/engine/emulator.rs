@@ -35,6 +35,7 @@ pub(crate) fn try_engine(verify: Verify, batch_bytes: usize) -> Result<CudaEngin
         verify,
         level_given: true,
         patient: true,
+        ..Settings::default()
     })
 }
 

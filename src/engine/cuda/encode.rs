@@ -141,7 +141,8 @@ impl<'a> Flight<'a> {
         let gpu = Arc::clone(&self.works.gpu);
         let _current = gpu.device.enter()?;
         let plan = Arc::clone(&self.plan);
-        let arrays = Arrays::new((self.jobs.len() * plan.pixels).next_multiple_of(256), count, 0);
+        let arrays =
+            Arrays::new((self.jobs.len() * plan.pixels).next_multiple_of(256), count, 0, false);
         let (kept, jobs) = (&self.kept, self.jobs);
         let order = Order { gpu: &gpu, plan: &plan, kept, jobs, arrays };
         let mut down = 0;
@@ -331,7 +332,7 @@ impl Order<'_> {
             arrays.put_chunk(input, n, chunk);
             arrays.put_tile(input, n, &tile.bytes(), decode::SENTINEL);
         }
-        submission.upload(arrays.uploaded)?;
+        submission.upload(arrays.uploaded, 0)?;
         let stream = submission.compute(LANES as u64)?;
         let here = |offset: usize| place.input + offset as u64;
         let rows = self.jobs.iter().map(|job| job.rows).max().unwrap_or(1);

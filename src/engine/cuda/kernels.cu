@@ -1059,3 +1059,4 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 #include "unpack.cuh"
+#include "stow.cuh"

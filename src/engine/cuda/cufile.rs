@@ -1,0 +1,524 @@
+//! cuFile, the library of GPUDirect Storage: reads from a file straight into device memory.
+//!
+//! Three layers: `sys`, what cufile.h declares; [`CuFile`], its functions, of which a status that is not
+//! success becomes [`Trouble`]; and what gives itself back, a [`Registration`] of device memory, a
+//! [`File`] and the [`Reads`] that are under way. Nothing is called after a fault that sticks, in a forked
+//! child and while the process exits. Absent: tiles, and which bytes of a file are wanted.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::driver::{Current, Device, Fault};
+use super::library::{self, Library};
+use crate::process::PerProcess;
+
+mod sys {
+    use std::ffi::{c_int, c_uint, c_void};
+
+    #[repr(C)]
+    #[derive(Debug, Clone, Copy)]
+    pub(super) struct Status {
+        pub(super) code: c_int,
+        pub(super) cuda: c_int,
+    }
+
+    #[repr(C)]
+    #[derive(Debug, Default)]
+    pub(super) struct Properties {
+        pub(super) major: c_uint,
+        pub(super) minor: c_uint,
+        pub(super) poll_threshold: usize,
+        /// In KiB.
+        pub(super) max_direct_io: usize,
+        pub(super) status_flags: c_uint,
+        pub(super) control_flags: c_uint,
+        pub(super) feature_flags: c_uint,
+        pub(super) max_cache: c_uint,
+        pub(super) buffer_cache: c_uint,
+        pub(super) max_pinned: c_uint,
+        pub(super) max_batch: c_uint,
+        pub(super) batch_timeout: c_uint,
+        /// Later versions may have more.
+        pub(super) room: [u64; 16],
+    }
+
+    /// CU_FILE_HANDLE_TYPE_OPAQUE_FD.
+    pub(super) const OPAQUE_FD: c_int = 1;
+
+    #[repr(C)]
+    pub(super) struct Description {
+        pub(super) kind: c_int,
+        pub(super) descriptor: c_int,
+        pub(super) unused: c_int,
+        pub(super) operations: *const c_void,
+    }
+
+    /// CUFILE_BATCH.
+    pub(super) const BATCH: c_int = 1;
+    /// CUFILE_READ.
+    pub(super) const READ: c_int = 0;
+
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub(super) struct Request {
+        pub(super) mode: c_int,
+        pub(super) base: u64,
+        pub(super) file_offset: i64,
+        pub(super) offset: i64,
+        pub(super) bytes: usize,
+        pub(super) file: *mut c_void,
+        pub(super) operation: c_int,
+        pub(super) cookie: usize,
+    }
+
+    /// CUFILE_COMPLETE.
+    pub(super) const COMPLETE: c_int = 0x10;
+    /// Whatever came of it, nothing more comes: INVALID, CANCELED, COMPLETE, FAILED.
+    pub(super) const OVER: c_int = 0x4 | 0x8 | COMPLETE | 0x40;
+
+    #[repr(C)]
+    #[derive(Clone, Copy, Default)]
+    pub(super) struct Event {
+        pub(super) cookie: usize,
+        pub(super) status: c_int,
+        pub(super) outcome: isize,
+    }
+
+    pub(super) type Open = unsafe extern "C" fn() -> Status;
+    pub(super) type GetProperties = unsafe extern "C" fn(*mut Properties) -> Status;
+    pub(super) type Register = unsafe extern "C" fn(*mut *mut c_void, *mut Description) -> Status;
+    pub(super) type Deregister = unsafe extern "C" fn(*mut c_void);
+    pub(super) type BufRegister = unsafe extern "C" fn(u64, usize, c_int) -> Status;
+    pub(super) type BufDeregister = unsafe extern "C" fn(u64) -> Status;
+    pub(super) type SetUp = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> Status;
+    pub(super) type Submit =
+        unsafe extern "C" fn(*mut c_void, c_uint, *mut Request, c_uint) -> Status;
+    pub(super) type GetStatus = unsafe extern "C" fn(
+        *mut c_void,
+        c_uint,
+        *mut c_uint,
+        *mut Event,
+        *mut libc::timespec,
+    ) -> Status;
+    pub(super) type Cancel = unsafe extern "C" fn(*mut c_void) -> Status;
+    pub(super) type Destroy = unsafe extern "C" fn(*mut c_void);
+
+    const _: () = assert!(size_of::<Status>() == 8 && size_of::<Description>() == 24);
+    const _: () = assert!(size_of::<Request>() == 64 && size_of::<Event>() == 24);
+}
+
+/// CU_FILE_CUDA_DRIVER_ERROR: the code beside it is CUDA's.
+const CUDA_ERROR: i32 = 5011;
+/// CU_FILE_DRIVER_ALREADY_OPEN: by somebody else in this process.
+const ALREADY_OPEN: i32 = 5026;
+
+/// What cuFile answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Trouble {
+    call: &'static str,
+    code: i64,
+}
+
+impl Trouble {
+    /// The memory is not known.
+    pub(super) const UNREGISTERED: Trouble = Trouble { call: "cuFileBufRegister", code: 5024 };
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Trouble { call, code } = *self;
+        let meaning = match code {
+            5001 => ": the driver nvidia-fs is not loaded",
+            5007 => ": not supported on this platform",
+            5008 => ": not supported on this file",
+            5009 => ": not supported on this GPU",
+            5018 => ": not a regular file",
+            5019 | 5020 => ": the file is not open for direct access",
+            5025 => ": no access to the driver or the file",
+            5033 => ": nvidia-fs does not start",
+            5034 => ": disabled for this file by configuration",
+            5036 => ": GPU memory cannot be pinned",
+            _ => "",
+        };
+        match code {
+            0.. if call == READ => write!(f, "a read ended after {code} bytes"),
+            _ if call == READ => write!(f, "a read failed with error {}", -code),
+            _ => write!(f, "{call}: error {code}{meaning}"),
+        }
+    }
+}
+
+/// The outcome of one read.
+const READ: &str = "read";
+
+/// The library, with its driver open; never closed.
+pub(super) struct CuFile {
+    get_properties: sys::GetProperties,
+    register: sys::Register,
+    deregister: sys::Deregister,
+    buf_register: sys::BufRegister,
+    buf_deregister: sys::BufDeregister,
+    set_up: sys::SetUp,
+    submit: sys::Submit,
+    get_status: sys::GetStatus,
+    cancel: sys::Cancel,
+    destroy: sys::Destroy,
+    /// Files are not read through host memory behind our back.
+    pub(super) direct: bool,
+    /// The most that one read may have.
+    pub(super) largest: usize,
+    /// The most reads that are submitted in one call.
+    entries: usize,
+}
+
+/// What was found in one place, or why nothing was.
+type Found = Result<Arc<CuFile>, String>;
+
+static FOUND: PerProcess<Mutex<HashMap<Option<PathBuf>, Found>>> = PerProcess::new();
+
+/// Looks for the library and opens its driver, once in a process for the same question. `given` is a
+/// path of the user's.
+pub(super) fn find(given: Option<&Path>, current: &Current) -> Found {
+    let found = FOUND.get_or_init(Mutex::default);
+    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+    let answer = found.entry(given.map(Path::to_path_buf));
+    answer.or_insert_with(|| look(given, current)).clone()
+}
+
+fn look(given: Option<&Path>, current: &Current) -> Found {
+    const NAME: &str = "libcufile.so.0";
+    let places = match given {
+        Some(path) => vec![path.to_path_buf()],
+        None => library::places(&[NAME], &["nvidia/cufile/lib"]),
+    };
+    quieten();
+    let Some(library) = places.iter().find_map(|place| Library::open(place)) else {
+        return Err(format!("cuFile was not found ({NAME})"));
+    };
+    CuFile::new(library, current)
+}
+
+/// Where the user has not said where cuFile's log goes, it goes nowhere, rather than into whatever
+/// directory is the current one.
+fn quieten() {
+    const PATH: &str = "CUFILE_LOGFILE_PATH";
+    if std::env::var_os(PATH).is_none() {
+        // SAFETY: once in a process, before the library is loaded. Whoever reads the environment without
+        // its lock meanwhile is as safe as when any other library sets a variable.
+        unsafe { std::env::set_var(PATH, "/dev/null") };
+    }
+}
+
+/// Calls cuFile unless the device must be left alone; remembers if it was lost meanwhile.
+fn ask(
+    device: &Device,
+    call: &'static str,
+    f: impl FnOnce() -> sys::Status,
+) -> Result<(), Trouble> {
+    let trouble = |code: i32| Trouble { call, code: code.into() };
+    let status = device.ask(call, || Ok(f())).map_err(|fault| trouble(fault.code))?;
+    if status.code == CUDA_ERROR {
+        device.note(Fault { call, code: status.cuda, nvcomp: false });
+    }
+    if status.code == 0 { Ok(()) } else { Err(trouble(status.code)) }
+}
+
+impl CuFile {
+    fn new(library: Library, current: &Current) -> Found {
+        // SAFETY: the types as in cufile.h, the same since 1.6.
+        let symbols = unsafe {
+            let function = |name| library.function(name);
+            let open = library.function::<sys::Open>("cuFileDriverOpen");
+            open.and_then(|open| {
+                let cufile = CuFile {
+                    get_properties: library.function("cuFileDriverGetProperties")?,
+                    register: library.function("cuFileHandleRegister")?,
+                    deregister: library.function("cuFileHandleDeregister")?,
+                    buf_register: library.function("cuFileBufRegister")?,
+                    buf_deregister: library.function("cuFileBufDeregister")?,
+                    set_up: library.function("cuFileBatchIOSetUp")?,
+                    submit: library.function("cuFileBatchIOSubmit")?,
+                    get_status: library.function("cuFileBatchIOGetStatus")?,
+                    cancel: library.function("cuFileBatchIOCancel")?,
+                    destroy: function("cuFileBatchIODestroy")?,
+                    direct: false,
+                    largest: 0,
+                    entries: 0,
+                };
+                Some((open, cufile))
+            })
+        };
+        let (open, mut cufile) = symbols.ok_or("cuFile is older than 1.6")?;
+        // SAFETY: no arguments; CUDA runs, and a context of ours is current.
+        match ask(current.device(), "cuFileDriverOpen", || unsafe { open() }) {
+            Err(trouble) if trouble.code != i64::from(ALREADY_OPEN) => {
+                return Err(trouble.to_string());
+            }
+            _ => {}
+        }
+        let mut properties = sys::Properties::default();
+        // SAFETY: fills the struct, which has room for more than any version has.
+        let get = || unsafe { (cufile.get_properties)(&mut properties) };
+        let asked = ask(current.device(), "cuFileDriverGetProperties", get);
+        asked.map_err(|trouble| trouble.to_string())?;
+        // In compatibility mode there is no nvidia-fs and no file system that it supports.
+        cufile.direct = (properties.major, properties.minor, properties.status_flags) != (0, 0, 0);
+        cufile.largest = (properties.max_direct_io << 10).max(PAGE) / PAGE * PAGE;
+        cufile.entries = properties.max_batch.max(1) as usize;
+        Ok(Arc::new(cufile))
+    }
+}
+
+/// Reads that begin and end at multiples of this, in the file and in device memory, need no buffer in
+/// between.
+pub(super) const PAGE: usize = 4096;
+
+/// Device memory that cuFile knows.
+pub(super) struct Registration {
+    cufile: Arc<CuFile>,
+    device: Arc<Device>,
+    /// Where it begins.
+    pub(super) address: u64,
+    /// How much it is.
+    pub(super) bytes: usize,
+}
+
+impl Registration {
+    /// Registers memory of ours.
+    pub(super) fn new(
+        cufile: &Arc<CuFile>,
+        current: &Current,
+        address: u64,
+        bytes: usize,
+    ) -> Result<Registration, Trouble> {
+        let device = Arc::clone(current.device());
+        // SAFETY: device memory that stays ours until it was deregistered.
+        ask(&device, "cuFileBufRegister", || unsafe { (cufile.buf_register)(address, bytes, 0) })?;
+        Ok(Registration { cufile: Arc::clone(cufile), device, address, bytes })
+    }
+}
+
+impl Drop for Registration {
+    /// In the context of whoever frees the memory next.
+    fn drop(&mut self) {
+        // SAFETY: registered by `new`; no read is under way any more.
+        let deregister = || unsafe { (self.cufile.buf_deregister)(self.address) };
+        let _ = ask(&self.device, "cuFileBufDeregister", deregister);
+    }
+}
+
+/// A file that cuFile knows, by a descriptor of our own.
+pub(super) struct File {
+    /// The library.
+    pub(super) cufile: Arc<CuFile>,
+    device: Arc<Device>,
+    handle: *mut c_void,
+    _descriptor: OwnedFd,
+}
+
+// SAFETY: a handle that may be used from any thread.
+unsafe impl Send for File {}
+// SAFETY: as above, by several at once.
+unsafe impl Sync for File {}
+
+impl File {
+    /// Registers a file that somebody has open.
+    pub(super) fn new(
+        cufile: &Arc<CuFile>,
+        device: &Arc<Device>,
+        open: BorrowedFd<'_>,
+    ) -> Result<File, String> {
+        let _current = device.enter().map_err(|fault| fault.to_string())?;
+        let descriptor = own(open).map_err(|error| error.to_string())?;
+        let mut description = sys::Description {
+            kind: sys::OPAQUE_FD,
+            descriptor: 0,
+            unused: 0,
+            operations: std::ptr::null(),
+        };
+        description.descriptor = descriptor.as_raw_fd();
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: fills the handle; the descriptor is closed after it was deregistered.
+        let register = || unsafe { (cufile.register)(&mut handle, &mut description) };
+        let registered = ask(device, "cuFileHandleRegister", register);
+        registered.map_err(|trouble| trouble.to_string())?;
+        let (cufile, device) = (Arc::clone(cufile), Arc::clone(device));
+        Ok(File { cufile, device, handle, _descriptor: descriptor })
+    }
+}
+
+/// The same file, past the page cache where the file system can; else by the same description.
+fn own(open: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", open.as_raw_fd());
+    let direct = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
+    direct.map(OwnedFd::from).or_else(|_| open.try_clone_to_owned())
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        let Ok(_current) = self.device.enter() else { return };
+        // SAFETY: registered by `new`, deregistered once; reads that are under way hold it.
+        let _ = self.device.ask("cuFileHandleDeregister", || unsafe {
+            (self.cufile.deregister)(self.handle);
+            Ok(())
+        });
+    }
+}
+
+/// One read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Read {
+    /// Where in the file.
+    pub(super) offset: u64,
+    /// Where behind the start of the memory.
+    pub(super) at: usize,
+    /// How much; all of it is in the file.
+    pub(super) bytes: usize,
+}
+
+/// Reads that are under way; waited for when dropped.
+pub(super) struct Reads {
+    file: Arc<File>,
+    reads: Vec<Read>,
+    batches: Vec<Submitted>,
+}
+
+/// One call's reads.
+struct Submitted {
+    handle: *mut c_void,
+    /// Those that nothing was heard of.
+    left: usize,
+}
+
+// SAFETY: handles that may be used from any thread.
+unsafe impl Send for Reads {}
+// SAFETY: as above; nothing of them can be done by reference.
+unsafe impl Sync for Reads {}
+
+/// Why bytes are not there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unread {
+    /// The first thing that went wrong.
+    pub(super) trouble: Trouble,
+    /// Nothing more comes: the memory may be used for something else.
+    pub(super) settled: bool,
+}
+
+impl Reads {
+    /// Submits all reads, to `at` bytes behind `offset` bytes behind the start of registered memory.
+    ///
+    /// # Safety
+    /// They must lie within it, and nobody else may use what they write to until they are finished.
+    pub(super) unsafe fn submit(
+        file: &Arc<File>,
+        memory: &Registration,
+        offset: usize,
+        reads: Vec<Read>,
+    ) -> Result<Reads, Unread> {
+        let mut under_way = Reads { file: Arc::clone(file), reads, batches: Vec::new() };
+        let request = |(cookie, read): (usize, &Read)| sys::Request {
+            mode: sys::BATCH,
+            base: memory.address,
+            file_offset: read.offset as i64,
+            offset: (offset + read.at) as i64,
+            bytes: read.bytes,
+            file: file.handle,
+            operation: sys::READ,
+            cookie,
+        };
+        let mut requests: Vec<sys::Request> =
+            under_way.reads.iter().enumerate().map(request).collect();
+        for part in requests.chunks_mut(file.cufile.entries) {
+            // SAFETY: the caller's promise.
+            if let Err(trouble) = unsafe { under_way.send(part) } {
+                let settled = under_way.finish().map_or_else(|unread| unread.settled, |()| true);
+                return Err(Unread { trouble, settled });
+            }
+        }
+        Ok(under_way)
+    }
+
+    /// # Safety
+    /// As for `submit`.
+    unsafe fn send(&mut self, requests: &mut [sys::Request]) -> Result<(), Trouble> {
+        let (cufile, device) = (&self.file.cufile, &self.file.device);
+        let (mut handle, count) = (std::ptr::null_mut(), requests.len() as u32);
+        // SAFETY: fills the handle.
+        ask(device, "cuFileBatchIOSetUp", || unsafe { (cufile.set_up)(&mut handle, count) })?;
+        self.batches.push(Submitted { handle, left: 0 });
+        // SAFETY: as many requests as were set up; the caller's promise.
+        let submit = || unsafe { (cufile.submit)(handle, count, requests.as_mut_ptr(), 0) };
+        ask(device, "cuFileBatchIOSubmit", submit)?;
+        self.batches.last_mut().map(|batch| batch.left = requests.len());
+        Ok(())
+    }
+
+    /// Waits for all of them.
+    pub(super) fn finish(mut self) -> Result<(), Unread> {
+        self.settle()
+    }
+
+    fn settle(&mut self) -> Result<(), Unread> {
+        let mut outcome: Result<(), Unread> = Ok(());
+        for mut batch in std::mem::take(&mut self.batches) {
+            let finished = self.finish_batch(&mut batch);
+            if finished.is_err() && batch.left > 0 {
+                // SAFETY: a handle of ours.
+                let cancel = || unsafe { (self.file.cufile.cancel)(batch.handle) };
+                let _ = ask(&self.file.device, "cuFileBatchIOCancel", cancel);
+            }
+            // SAFETY: set up by `send`, destroyed once.
+            let _ = self.file.device.ask("cuFileBatchIODestroy", || unsafe {
+                (self.file.cufile.destroy)(batch.handle);
+                Ok(())
+            });
+            if let Err(trouble) = finished {
+                let settled = batch.left == 0;
+                let first = outcome.err().unwrap_or(Unread { trouble, settled });
+                outcome = Err(Unread { settled: first.settled && settled, ..first });
+            }
+        }
+        outcome
+    }
+
+    fn finish_batch(&self, batch: &mut Submitted) -> Result<(), Trouble> {
+        let mut events = vec![sys::Event::default(); batch.left];
+        let mut outcome = Ok(());
+        while batch.left > 0 {
+            let (wanted, mut count) = (batch.left as u32, batch.left as u32);
+            let events = &mut events[..batch.left];
+            // SAFETY: room for so many events; no time limit.
+            let get = || unsafe {
+                let (data, limit) = (events.as_mut_ptr(), std::ptr::null_mut());
+                (self.file.cufile.get_status)(batch.handle, wanted, &mut count, data, limit)
+            };
+            ask(&self.file.device, "cuFileBatchIOGetStatus", get)?;
+            let over = events.iter().take(count as usize).filter(|e| e.status & sys::OVER != 0);
+            let before = batch.left;
+            for event in over {
+                batch.left -= 1;
+                let all = self.reads.get(event.cookie).map(|read| read.bytes as isize);
+                if event.status != sys::COMPLETE || Some(event.outcome) != all {
+                    let code = event.outcome as i64;
+                    outcome = outcome.and(Err(Trouble { call: READ, code }));
+                }
+            }
+            if batch.left == before {
+                return Err(Trouble { call: "cuFileBatchIOGetStatus", code: 0 });
+            }
+        }
+        outcome
+    }
+}
+
+impl Drop for Reads {
+    /// Only a panic comes here with reads under way: the memory must not be anybody else's before.
+    fn drop(&mut self) {
+        let _ = self.settle();
+    }
+}
