@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds the emulated nvCOMP and driver against NVIDIA's own headers and, for calls that need
-# no GPU, against the real libnvcomp. The wheels are fetched from PyPI into target/nvidia,
+# Holds the emulated driver, nvCOMP and cuFile against NVIDIA's own headers, against the symbols of
+# the real libraries and, for calls that need no GPU, against the answers of the real libnvcomp. The wheels are fetched from PyPI into target/nvidia,
 # once; nothing of them is kept in the repository. What can't be fetched is skipped, loudly.
 #
 #   check-headers.sh [libemulated_cuda.so]    default: cargo builds it
@@ -60,3 +60,24 @@ for pair in 5:5.3.0.16 6:6.0.0.12; do
 	fi
 	echo "nvCOMP $version: declarations agree, answers are the same"
 done
+
+# own_symbols prefix real: every name that is ours is the real library's as well.
+own_symbols() {
+	names() { nm -D --defined-only "$1" | awk -v prefix="$prefix" 'index($3, prefix) == 1 { sub(/@.*/, "", $3); print $3 }' | sort; }
+	local prefix=$1 unknown
+	unknown=$(comm -23 <(names "$library") <(names "$2"))
+	[ -n "$(names "$library")" ] || { echo "no symbol begins with $prefix" >&2; return 1; }
+	[ -z "$unknown" ] || { echo "not in $2: $unknown" >&2; return 1; }
+}
+
+cufile=nvidia-cufile-cu12 cufile_version=1.14.1.1
+if [ "$driver_header" = yes ] && fetch_wheel "$cache" "$cufile" "$cufile_version"; then
+	wheel=$cache/$cufile-$cufile_version/nvidia/cufile
+	gcc "${flags[@]}" -isystem "$wheel/include" -isystem "$cache/cuda" "$here/headers/cufile.c" \
+		-o "$cache/cufile" "$cache/emulated/libcuda.so.1"
+	CUFILE_LOGFILE_PATH=/dev/null emulated "$cache/cufile"
+	own_symbols cuFile "$wheel/lib/libcufile.so.0"
+	echo "cuFile $cufile_version: declarations and symbols agree"
+else
+	skip "cuFile" "$cufile $cufile_version can't be fetched"
+fi

@@ -28,7 +28,9 @@ pub(crate) fn duration(kind: Kind, bytes: u64) -> u64 {
         Kind::Nvcomp => (20_000, 50_000),
         Kind::Kernel => (4_000, 1),
         Kind::HostFunction => (5_000, 1),
-        Kind::EventRecord | Kind::EventWait | Kind::Allocate | Kind::Free => return 0,
+        Kind::EventRecord | Kind::EventWait | Kind::Allocate | Kind::Free | Kind::Cufile => {
+            return 0;
+        }
     };
     let bytes = if rate == 1 { 0 } else { bytes };
     startup + bytes * 1000 / rate
@@ -110,6 +112,10 @@ impl Clock {
     }
 
     fn advance(&mut self, ledger: &Ledger, operation: &OperationRecord) {
+        if let Some(interval) = operation.fixed {
+            self.intervals.push(interval);
+            return;
+        }
         let first = ledger.operations.first().map_or(0, |operation| operation.id);
         let mut start = operation.call * CALL;
         start = start.max(self.waited(ledger, operation.after));
@@ -134,7 +140,7 @@ mod tests {
         OperationRecord {
             id,
             device: 0,
-            stream: 0,
+            stream: Some(0),
             kind,
             name: String::new(),
             bytes,
@@ -145,6 +151,7 @@ mod tests {
             executed: Some(id),
             abandoned: false,
             duration: duration(kind, bytes),
+            fixed: None,
         }
     }
 

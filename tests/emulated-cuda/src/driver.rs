@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::Clock;
+use crate::cufile::Cufile;
 use crate::ledger::{FaultRecord, Ledger, OperationRecord};
 use crate::memory::Memory;
 use crate::pinned::Pinned;
@@ -67,6 +68,7 @@ pub(crate) struct Driver {
     pub(crate) work: Work,
     pub(crate) modules: BTreeMap<u64, LoadedModule>,
     pub(crate) functions: BTreeMap<u64, Function>,
+    pub(crate) cufile: Cufile,
     pub(crate) random: Random,
     /// The call that is running.
     pub(crate) symbol: &'static str,
@@ -108,6 +110,7 @@ impl Driver {
             work: Work::default(),
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
+            cufile: Cufile::default(),
             symbol: "",
             next_handle: 0,
             next_stream: 0,
@@ -246,7 +249,7 @@ impl Driver {
         self.ledger.operations.push(OperationRecord {
             id,
             device,
-            stream: number,
+            stream: Some(number),
             kind,
             name,
             bytes,
@@ -257,6 +260,7 @@ impl Driver {
             executed: None,
             abandoned: false,
             duration: 0,
+            fixed: None,
         });
         id
     }

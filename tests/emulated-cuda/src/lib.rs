@@ -1,6 +1,6 @@
-//! An emulated CUDA driver and nvCOMP in one library, for tests on machines without a GPU.
+//! An emulated CUDA driver, nvCOMP and cuFile in one library, for tests on machines without a GPU.
 //!
-//! Calls come in through [`api`] and [`nvcomp::api`], pass the `door` (counting, injected
+//! Calls come in through [`api`], [`nvcomp::api`] and [`cufile::api`], pass the `door` (counting, injected
 //! failures, forked children) and change the one `driver` state: `memory` with fake
 //! addresses, `pinned` host memory, `work` with streams and events. Nothing runs when it
 //! is submitted: a `task` runs when somebody waits for it, in an order that dependencies
@@ -11,6 +11,7 @@ pub mod api;
 mod backing;
 mod clock;
 mod codec;
+pub mod cufile;
 mod door;
 mod driver;
 mod json;

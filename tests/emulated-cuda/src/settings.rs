@@ -3,6 +3,7 @@
 //! Refuses to know what a setting does. Invariant: a value that can't be read panics at
 //! load, so that a test with a misspelt value does not pass for another reason.
 
+use crate::cufile::CufileSettings;
 use crate::status::Code;
 
 /// How the operations of streams are ordered where nothing orders them.
@@ -66,6 +67,7 @@ pub(crate) struct Settings {
     pub(crate) chunk_limit: Option<u64>,
     pub(crate) deflate_temp: u64,
     pub(crate) pinned_refused: bool,
+    pub(crate) cufile: CufileSettings,
 }
 
 const NAMES: &[&str] = &[
@@ -94,6 +96,16 @@ const NAMES: &[&str] = &[
     "CHUNK_LIMIT",
     "DEFLATE_TEMP",
     "PINNED",
+    "CUFILE",
+    "CUFILE_FILES",
+    "CUFILE_LIMIT_KB",
+    "CUFILE_BATCH",
+    "CUFILE_PINNED_MB",
+    "CUFILE_READ",
+    "CUFILE_LAND",
+    "CUFILE_LATENCY_US",
+    "CUFILE_WORKERS",
+    "CUFILE_SLEEP_US",
 ];
 
 impl Default for Settings {
@@ -124,6 +136,7 @@ impl Default for Settings {
             chunk_limit: None,
             deflate_temp: 0,
             pinned_refused: false,
+            cufile: CufileSettings::default(),
         }
     }
 }
@@ -180,6 +193,7 @@ impl Settings {
             }
             "CUINIT" => self.init = value.parse().ok()?,
             "FAIL" => self.fail = failure(value)?,
+            _ if name.starts_with("CUFILE") => self.cufile.change(name, value)?,
             _ => self.change_nvcomp(name, value)?,
         }
         Some(())
@@ -215,12 +229,12 @@ impl Settings {
     }
 }
 
-fn some(value: &str) -> Option<&str> {
+pub(crate) fn some(value: &str) -> Option<&str> {
     (!value.is_empty()).then_some(value)
 }
 
 /// An empty value means none; the outer option is whether it was understood.
-fn optional(value: &str) -> Option<Option<u64>> {
+pub(crate) fn optional(value: &str) -> Option<Option<u64>> {
     match some(value) {
         None => Some(None),
         Some(text) => text.parse().ok().map(Some),
@@ -233,7 +247,7 @@ fn megabytes(value: &str) -> Option<Vec<u64>> {
     items.map(|item| item.parse::<u64>().ok().map(|mb| mb << 20)).collect()
 }
 
-fn choice<T: Copy>(value: &str, among: &[(&str, T)]) -> Option<T> {
+pub(crate) fn choice<T: Copy>(value: &str, among: &[(&str, T)]) -> Option<T> {
     among.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice)
 }
 

@@ -6,6 +6,9 @@
 mod case;
 mod contexts;
 mod cudarc;
+mod cufile;
+mod cufile_hazards;
+mod cufile_refusals;
 mod faults;
 mod json;
 mod kernels;

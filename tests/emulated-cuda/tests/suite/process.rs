@@ -9,7 +9,7 @@ use emulated_cuda::api::memory::cuMemFree_v2;
 use crate::case::{allocate, ask, isolated, ok, start};
 
 /// Forks; whether the child's codes were these.
-fn child_answers(codes: impl FnOnce() -> bool) -> bool {
+pub(crate) fn child_answers(codes: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child only makes the calls under test and leaves.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
