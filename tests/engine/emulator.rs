@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use gpugtiff::engine::Engine;
-use gpugtiff::engine::cuda::{CudaEngine, Refusal, Settings, Verify, Whereabouts};
+use gpugtiff::engine::cuda::{CudaEngine, Gds, Refusal, Settings, Verify, Whereabouts};
 
 /// Loads the emulator as libcuda.so.1; whoever asks for that name from now on gets it.
 fn load() -> PathBuf {
@@ -28,7 +28,17 @@ pub(crate) fn engine(verify: Verify) -> CudaEngine {
 
 /// An engine, or why there is none.
 pub(crate) fn try_engine(verify: Verify, batch_bytes: usize) -> Result<CudaEngine, Refusal> {
-    CudaEngine::new(Settings {
+    CudaEngine::new(settings(verify, batch_bytes))
+}
+
+/// The same, reading local files past the host.
+pub(crate) fn try_direct(verify: Verify, batch_bytes: usize) -> Result<CudaEngine, Refusal> {
+    let (gds, cufile) = (Gds::Yes, Some(load()));
+    CudaEngine::new(Settings { gds, cufile, ..settings(verify, batch_bytes) })
+}
+
+fn settings(verify: Verify, batch_bytes: usize) -> Settings {
+    Settings {
         whereabouts: Whereabouts { device: None, nvcomp: Some(load()) },
         device_bytes: None,
         batch_bytes,
@@ -36,7 +46,7 @@ pub(crate) fn try_engine(verify: Verify, batch_bytes: usize) -> Result<CudaEngin
         level_given: true,
         patient: true,
         ..Settings::default()
-    })
+    }
 }
 
 /// What the engine counted under this name.

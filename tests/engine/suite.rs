@@ -142,9 +142,13 @@ pub(crate) fn every_kind_of_small_tile_decodes_exactly(engine: &dyn Engine) {
 }
 
 pub(crate) fn random_batches_decode_exactly(engine: &dyn Engine) {
+    some_random_batches_decode_exactly(engine, 400);
+}
+
+pub(crate) fn some_random_batches_decode_exactly(engine: &dyn Engine, rounds: u64) {
     let kinds = tiles::kinds();
     let seed = std::env::var("GPUGTIFF_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_260);
-    for round in 0..400 {
+    for round in 0..rounds {
         let mut random = Random::new(seed + round);
         let kind = kinds[random.below(kinds.len())].clone();
         let (width, height) = (1 + random.below(200), 1 + random.below(90));

@@ -53,9 +53,14 @@ mod sys {
     #[repr(C)]
     pub(super) struct Description {
         pub(super) kind: c_int,
-        pub(super) descriptor: c_int,
-        pub(super) unused: c_int,
+        pub(super) handle: Handle,
         pub(super) operations: *const c_void,
+    }
+
+    /// A union with a pointer.
+    #[repr(C, align(8))]
+    pub(super) struct Handle {
+        pub(super) descriptor: c_int,
     }
 
     /// CUFILE_BATCH.
@@ -109,6 +114,7 @@ mod sys {
     pub(super) type Destroy = unsafe extern "C" fn(*mut c_void);
 
     const _: () = assert!(size_of::<Status>() == 8 && size_of::<Description>() == 24);
+    const _: () = assert!(std::mem::offset_of!(Description, handle) == 8);
     const _: () = assert!(size_of::<Request>() == 64 && size_of::<Event>() == 24);
 }
 
@@ -337,11 +343,9 @@ impl File {
         let descriptor = own(open).map_err(|error| error.to_string())?;
         let mut description = sys::Description {
             kind: sys::OPAQUE_FD,
-            descriptor: 0,
-            unused: 0,
+            handle: sys::Handle { descriptor: descriptor.as_raw_fd() },
             operations: std::ptr::null(),
         };
-        description.descriptor = descriptor.as_raw_fd();
         let mut handle = std::ptr::null_mut();
         // SAFETY: fills the handle; the descriptor is closed after it was deregistered.
         let register = || unsafe { (cufile.register)(&mut handle, &mut description) };
