@@ -4,6 +4,9 @@
 mod emulator;
 mod encode;
 mod gds;
+#[path = "../emulated-cuda/tests/suite/json.rs"]
+mod json;
+mod latency;
 mod naive;
 mod on_file;
 mod suite;

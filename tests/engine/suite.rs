@@ -22,20 +22,20 @@ impl PixelSink for Keep {
 }
 
 /// A batch in the making, with what must come out of it.
-struct Case {
-    spec: TileSpec,
-    file: Vec<u8>,
-    jobs: Vec<TileJob>,
-    expected: HashMap<u64, Vec<u8>>,
+pub(crate) struct Case {
+    pub(crate) spec: TileSpec,
+    pub(crate) file: Vec<u8>,
+    pub(crate) jobs: Vec<TileJob>,
+    pub(crate) expected: HashMap<u64, Vec<u8>>,
 }
 
 impl Case {
-    fn new(spec: TileSpec) -> Case {
+    pub(crate) fn new(spec: TileSpec) -> Case {
         Case { spec, file: vec![0x5A; 16], jobs: Vec::new(), expected: HashMap::new() }
     }
 
     /// Adds a tile with `rows` of its rows stored.
-    fn add(&mut self, rows: usize, random: &mut Random) -> u64 {
+    pub(crate) fn add(&mut self, rows: usize, random: &mut Random) -> u64 {
         let pixels = tiles::pixels(&self.spec, rows, random);
         let stored = tiles::store(&self.spec, &pixels);
         let id = self.push(&stored, rows);
@@ -52,7 +52,7 @@ impl Case {
     }
 
     /// Decodes; `concurrent` says whether the source can be read from any thread.
-    fn run(&self, engine: &dyn Engine, concurrent: bool, threads: usize) -> Outcome {
+    pub(crate) fn run(&self, engine: &dyn Engine, concurrent: bool, threads: usize) -> Outcome {
         let source = Source { bytes: Memory(self.file.clone()), concurrent };
         let batch = Batch {
             spec: Arc::new(self.spec.clone()),
@@ -72,9 +72,9 @@ impl Case {
     }
 }
 
-struct Outcome {
-    came: HashMap<u64, Vec<u8>>,
-    failed: Vec<TileError>,
+pub(crate) struct Outcome {
+    pub(crate) came: HashMap<u64, Vec<u8>>,
+    pub(crate) failed: Vec<TileError>,
 }
 
 impl Outcome {
@@ -86,7 +86,7 @@ impl Outcome {
         }
     }
 
-    fn check_exact(&self, case: &Case, context: &str) {
+    pub(crate) fn check_exact(&self, case: &Case, context: &str) {
         self.check_complete(case, context);
         assert!(self.failed.is_empty(), "{context}: {:?}", self.failed[0]);
         for (id, pixels) in &case.expected {
@@ -163,7 +163,7 @@ pub(crate) fn some_random_batches_decode_exactly(engine: &dyn Engine, rounds: u6
     }
 }
 
-fn plain(codec: Codec) -> TileSpec {
+pub(crate) fn plain(codec: Codec) -> TileSpec {
     let kinds = tiles::kinds();
     let kind = kinds.into_iter().find(|kind| kind.codec == codec).unwrap();
     TileSpec { width: 40, height: 24, ..kind }

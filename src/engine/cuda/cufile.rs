@@ -133,6 +133,11 @@ pub(super) struct Trouble {
 impl Trouble {
     /// The memory is not known.
     pub(super) const UNREGISTERED: Trouble = Trouble { call: "cuFileBufRegister", code: 5024 };
+
+    /// It will be the same next time.
+    pub(super) fn is_lasting(self) -> bool {
+        self.call == Trouble::UNREGISTERED.call
+    }
 }
 
 impl fmt::Display for Trouble {

@@ -121,7 +121,7 @@ impl Works {
     fn note_unread(&self, unread: &Unread) {
         self.tally.gds_fallbacks.add(1);
         let mut trust = self.gpu.trust();
-        if !unread.settled {
+        if !unread.settled || unread.trouble.is_lasting() {
             trust.distrusts_cufile = true;
         }
         if trust.told.insert("GDS".into()) {

@@ -173,7 +173,7 @@ pub(super) struct Trust {
     pub(super) refuted: HashSet<Kind>,
     /// Codecs that do not work on this device.
     pub(super) unfit: HashSet<Codec>,
-    /// Reads of cuFile's got lost: no more of them.
+    /// Reads of cuFile's got lost, or it does not take our memory: no more of them.
     pub(super) distrusts_cufile: bool,
     /// What users were told.
     pub(super) told: HashSet<String>,
