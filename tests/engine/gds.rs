@@ -269,13 +269,14 @@ fn slow_reads() {
     emulator::reset();
     case.run(&engine, true, 8).check_exact(&case, "slow reads");
     assert_eq!(count(&engine, "CUDA_GDS_READS"), 256);
+    assert_eq!(count(&engine, "CUDA_BATCHES"), if batch_bytes > 1 << 20 { 1 } else { 4 });
 }
 
 /// A millisecond each: in one batch of the device's, or in several, of which the next ones are under way
 /// when one is waited for.
 #[test]
 fn eight_reads_are_under_way_throughout() {
-    for batch_bytes in ["67108864", "400000"] {
+    for batch_bytes in ["67108864", "122880"] {
         let settings = [
             ("EMUCUDA_CUFILE_LATENCY_US", "1000"),
             ("EMUCUDA_CUFILE_WORKERS", "8"),
