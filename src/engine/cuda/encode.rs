@@ -17,11 +17,12 @@ use super::encode_plan::Plan;
 use super::kernels::{EncodeTile, Measure, Report, Shape};
 use super::nvcomp::Tables;
 use super::nvtx;
+use super::order::SENTINEL;
 use super::probe::Gpu;
 use super::run::{Lane, Submission};
 use super::tables::{Arrays, Chunk, head, report};
 use super::verify::Verdict;
-use super::{SUCCESS, Works, decode};
+use super::{SUCCESS, Works};
 use crate::engine::cpu::{self, CpuEngine};
 use crate::engine::{
     Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, Sample, TileJob,
@@ -330,7 +331,7 @@ impl Order<'_> {
                 room: plan.stored(rows),
             };
             arrays.put_chunk(input, n, chunk);
-            arrays.put_tile(input, n, &tile.bytes(), decode::SENTINEL);
+            arrays.put_tile(input, n, &tile.bytes(), SENTINEL);
         }
         submission.upload(arrays.uploaded, 0)?;
         let stream = submission.compute(LANES as u64)?;

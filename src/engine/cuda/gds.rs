@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use super::cufile::{self, CuFile, File, Reads, Unread};
-use super::decode::Plan;
+use super::decode_plan::Plan;
 use super::pages::Pages;
 use super::probe::{Gpu, Refusal};
 use super::run::Lane;
@@ -37,8 +37,11 @@ pub enum Gds {
 /// The files of a dataset, as cuFile knows them, or not.
 pub(super) struct Files {
     cufile: Arc<CuFile>,
-    known: Mutex<Vec<(Weak<dyn ByteSource>, Option<Arc<File>>)>>,
+    known: Mutex<Vec<(Weak<dyn ByteSource>, Registered)>>,
 }
+
+/// None was refused.
+type Registered = Option<Arc<File>>;
 
 impl Files {
     /// Looks for cuFile, if it is wanted.
@@ -95,7 +98,7 @@ impl Works {
         let files =
             self.files.as_ref().filter(|_| self.gpu.device.usable() && is_stowed(spec.codec))?;
         let trust = self.gpu.trust();
-        if trust.distrusts_cufile || trust.refuted.contains(&Kind::decode(spec).from_file()) {
+        if trust.distrusts_cufile || trust.refuted.contains(&Kind::decode_directly(spec)) {
             return None;
         }
         drop(trust);

@@ -150,7 +150,7 @@ mod tests {
             seed % end
         };
         let len = 300_000;
-        let file: Vec<u8> = (0..len).map(|i: u64| (i * i >> 5) as u8).collect();
+        let file: Vec<u8> = (0..len).map(|i: u64| ((i * i) >> 5) as u8).collect();
         for round in 0..300 {
             let far = [2_000, 50_000, 290_000][round % 3];
             let mut one = || {

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use super::decode::Plan;
+use super::decode_plan::Plan;
 use super::frames::{self, Frame};
 use crate::engine::{Batch, Codec, Part, TileJob, TileSpec, cpu};
 use crate::error::Result;

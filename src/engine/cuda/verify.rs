@@ -30,19 +30,19 @@ pub(super) struct Kind {
     /// Bytes of a tile, where the size matters.
     bytes: Option<usize>,
     /// Read past the host.
-    from_file: bool,
+    direct: bool,
 }
 
 impl Kind {
     /// Tiles that are decoded.
     pub(super) fn decode(spec: &TileSpec) -> Kind {
         let TileSpec { codec, predictor, sample, swap, .. } = *spec;
-        Kind { codec, predictor, sample, swap, effort: None, bytes: None, from_file: false }
+        Kind { codec, predictor, sample, swap, effort: None, bytes: None, direct: false }
     }
 
     /// The same, read past the host.
-    pub(super) fn from_file(self) -> Kind {
-        Kind { from_file: true, ..self }
+    pub(super) fn decode_directly(spec: &TileSpec) -> Kind {
+        Kind { direct: true, ..Kind::decode(spec) }
     }
 
     /// Tiles that are encoded.
@@ -55,7 +55,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = if self.effort.is_some() { "encoding" } else { "decoding" };
         write!(f, "{direction} {:?}, {:?}, {:?}", self.codec, self.predictor, self.sample)?;
-        if self.from_file { f.write_str(", GPUDirect Storage") } else { Ok(()) }
+        if self.direct { f.write_str(", GPUDirect Storage") } else { Ok(()) }
     }
 }
 
