@@ -188,7 +188,8 @@ pub struct Batch {
 /// Decoded pixels of one tile: rows of interleaved samples in native byte order.
 #[derive(Debug, Clone, Copy)]
 pub struct Pixels<'a> {
-    /// The rows: all of the tile's first ones, or the part that was asked for.
+    /// The rows: all of the tile's first ones, or those of the part that was asked for, the last of
+    /// which may end where the part does.
     pub data: &'a [u8],
     /// Rows in `data`.
     pub rows: usize,
