@@ -29,6 +29,9 @@ pub(crate) enum Corrupt {
     Fault,
 }
 
+/// A compute mode of no device: it can't be had, and does not say why.
+pub(crate) const BUSY: u32 = 256;
+
 /// The n-th call that fails, and with what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failure {
@@ -175,8 +178,10 @@ impl Settings {
             "SMS" => self.multiprocessors = value.parse().ok()?,
             "NAME" => self.name = value.into(),
             "COMPUTE_MODE" => {
-                self.compute_mode =
-                    choice(value, &[("default", 0), ("prohibited", 2), ("exclusive", 3)])?;
+                self.compute_mode = choice(
+                    value,
+                    &[("default", 0), ("prohibited", 2), ("exclusive", 3), ("busy", BUSY)],
+                )?;
             }
             "CUINIT" => self.init = value.parse().ok()?,
             "FAIL" => self.fail = failure(value)?,
