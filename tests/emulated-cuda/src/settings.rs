@@ -4,6 +4,7 @@
 //! load, so that a test with a misspelt value does not pass for another reason.
 
 use crate::cufile::CufileSettings;
+use crate::nvjpeg2k::Nvjpeg2kSettings;
 use crate::status::Code;
 
 /// How the operations of streams are ordered where nothing orders them.
@@ -68,6 +69,7 @@ pub(crate) struct Settings {
     pub(crate) deflate_temp: u64,
     pub(crate) pinned_refused: bool,
     pub(crate) cufile: CufileSettings,
+    pub(crate) nvjpeg2k: Nvjpeg2kSettings,
 }
 
 const NAMES: &[&str] = &[
@@ -106,6 +108,8 @@ const NAMES: &[&str] = &[
     "CUFILE_LATENCY_US",
     "CUFILE_WORKERS",
     "CUFILE_SLEEP_US",
+    "NVJPEG2K",
+    "J2K_CORRUPT",
 ];
 
 impl Default for Settings {
@@ -137,6 +141,7 @@ impl Default for Settings {
             deflate_temp: 0,
             pinned_refused: false,
             cufile: CufileSettings::default(),
+            nvjpeg2k: Nvjpeg2kSettings::default(),
         }
     }
 }
@@ -194,6 +199,7 @@ impl Settings {
             "CUINIT" => self.init = value.parse().ok()?,
             "FAIL" => self.fail = failure(value)?,
             _ if name.starts_with("CUFILE") => self.cufile.change(name, value)?,
+            "NVJPEG2K" | "J2K_CORRUPT" => self.nvjpeg2k.change(name, value)?,
             _ => self.change_nvcomp(name, value)?,
         }
         Some(())
