@@ -26,9 +26,12 @@ pub(crate) fn duration(kind: Kind, bytes: u64) -> u64 {
         Kind::HostToDevice | Kind::DeviceToHost => (8_000, 25_000),
         Kind::DeviceToDevice | Kind::Memset => (3_000, 400_000),
         Kind::Nvcomp => (20_000, 50_000),
+        Kind::Nvjpeg2k => (100_000, 2_000),
         Kind::Kernel => (4_000, 1),
         Kind::HostFunction => (5_000, 1),
-        Kind::EventRecord | Kind::EventWait | Kind::Allocate | Kind::Free => return 0,
+        Kind::EventRecord | Kind::EventWait | Kind::Allocate | Kind::Free | Kind::Cufile => {
+            return 0;
+        }
     };
     let bytes = if rate == 1 { 0 } else { bytes };
     startup + bytes * 1000 / rate
@@ -50,7 +53,9 @@ pub(crate) struct Clock {
 fn engine(kind: Kind) -> Option<Kind> {
     match kind {
         Kind::HostToDevice | Kind::DeviceToHost => Some(kind),
-        Kind::DeviceToDevice | Kind::Memset | Kind::Kernel | Kind::Nvcomp => Some(Kind::Kernel),
+        Kind::DeviceToDevice | Kind::Memset | Kind::Kernel | Kind::Nvcomp | Kind::Nvjpeg2k => {
+            Some(Kind::Kernel)
+        }
         _ => None,
     }
 }
@@ -110,6 +115,10 @@ impl Clock {
     }
 
     fn advance(&mut self, ledger: &Ledger, operation: &OperationRecord) {
+        if let Some(interval) = operation.fixed {
+            self.intervals.push(interval);
+            return;
+        }
         let first = ledger.operations.first().map_or(0, |operation| operation.id);
         let mut start = operation.call * CALL;
         start = start.max(self.waited(ledger, operation.after));
@@ -134,7 +143,7 @@ mod tests {
         OperationRecord {
             id,
             device: 0,
-            stream: 0,
+            stream: Some(0),
             kind,
             name: String::new(),
             bytes,
@@ -145,6 +154,7 @@ mod tests {
             executed: Some(id),
             abandoned: false,
             duration: duration(kind, bytes),
+            fixed: None,
         }
     }
 

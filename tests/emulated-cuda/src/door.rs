@@ -205,6 +205,61 @@ pub(crate) fn context(symbol: &'static str, body: impl FnOnce(&mut Driver, u64) 
     })
 }
 
+/// Why a call of another library than the driver was not done.
+pub(crate) enum Refused<E> {
+    /// By the door: a forked child, an exiting process, a callback.
+    Away(Code),
+    /// It is the one that must fail.
+    Injected(Code),
+    /// By the library itself, with a status of its own.
+    Answered(E),
+    Panicked,
+}
+
+/// A call of another library than the driver: its refusals are statuses of its own.
+pub(crate) fn library<T, E: Copy + Into<u32>>(
+    symbol: &'static str,
+    body: impl FnOnce(&mut Driver) -> Result<T, (E, String)>,
+) -> Result<T, Refused<E>> {
+    if let Some(code) = turned_away(symbol) {
+        return Err(Refused::Away(code));
+    }
+    let mut driver = state();
+    if EXITING.load(Ordering::SeqCst) {
+        return Err(Refused::Away(Code::DEINITIALIZED));
+    }
+    admit(&mut driver, symbol).map_err(Refused::Injected)?;
+    inside(&mut driver, symbol, body)
+}
+
+/// Goes on with a call that has left the state in between: it is counted already.
+pub(crate) fn resumed<T, E: Copy + Into<u32>>(
+    symbol: &'static str,
+    body: impl FnOnce(&mut Driver) -> Result<T, (E, String)>,
+) -> Result<T, Refused<E>> {
+    let mut driver = state();
+    driver.symbol = symbol;
+    inside(&mut driver, symbol, body)
+}
+
+fn inside<T, E: Copy + Into<u32>>(
+    driver: &mut Driver,
+    symbol: &'static str,
+    body: impl FnOnce(&mut Driver) -> Result<T, (E, String)>,
+) -> Result<T, Refused<E>> {
+    match std::panic::catch_unwind(AssertUnwindSafe(|| body(driver))) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err((status, message))) => {
+            driver.ledger.error(symbol, status.into(), message);
+            Err(Refused::Answered(status))
+        }
+        Err(_) => {
+            driver.ledger.error(symbol, Code::UNKNOWN.0, "a panic of the emulator".into());
+            Err(Refused::Panicked)
+        }
+    }
+}
+
 /// An nvCOMP call: `Err` holds a status of nvCOMP's; a failure that was asked for becomes one.
 pub(crate) fn nvcomp(
     symbol: &'static str,
@@ -212,22 +267,10 @@ pub(crate) fn nvcomp(
     known: impl Fn(u32) -> bool,
     body: impl FnOnce(&mut Driver) -> Result<(), (u32, String)>,
 ) -> u32 {
-    if turned_away(symbol).is_some() {
-        return failed;
+    match library(symbol, body) {
+        Ok(()) => 0,
+        Err(Refused::Answered(status)) => status,
+        Err(Refused::Injected(code)) if known(code.0) => code.0,
+        Err(_) => failed,
     }
-    let mut driver = state();
-    if EXITING.load(Ordering::SeqCst) {
-        return failed;
-    }
-    if let Err(code) = admit(&mut driver, symbol) {
-        return if known(code.0) { code.0 } else { failed };
-    }
-    let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| body(&mut driver)));
-    let (status, message) = match outcome {
-        Ok(Ok(())) => return 0,
-        Ok(Err(refusal)) => refusal,
-        Err(_) => (failed, "a panic of the emulator".into()),
-    };
-    driver.ledger.error(symbol, status, message);
-    status
 }

@@ -5,6 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::clock::Interval;
+use crate::cufile::CufileRecord;
+use crate::nvjpeg2k::Nvjpeg2kRecord;
 use crate::status::Code;
 
 /// What an operation does.
@@ -16,6 +19,8 @@ pub(crate) enum Kind {
     Memset,
     Kernel,
     Nvcomp,
+    Cufile,
+    Nvjpeg2k,
     EventRecord,
     EventWait,
     HostFunction,
@@ -32,6 +37,8 @@ impl Kind {
             Kind::Memset => "memset",
             Kind::Kernel => "kernel",
             Kind::Nvcomp => "nvcomp",
+            Kind::Cufile => "cufile",
+            Kind::Nvjpeg2k => "nvjpeg2k",
             Kind::EventRecord => "event-record",
             Kind::EventWait => "event-wait",
             Kind::HostFunction => "host-func",
@@ -46,7 +53,8 @@ impl Kind {
 pub(crate) struct OperationRecord {
     pub(crate) id: u64,
     pub(crate) device: usize,
-    pub(crate) stream: u64,
+    /// None where it is no stream's: a read of cuFile.
+    pub(crate) stream: Option<u64>,
     pub(crate) kind: Kind,
     pub(crate) name: String,
     pub(crate) bytes: u64,
@@ -60,6 +68,8 @@ pub(crate) struct OperationRecord {
     pub(crate) abandoned: bool,
     /// Modelled, in nanoseconds.
     pub(crate) duration: u64,
+    /// Begin and end where they are not the modelled clock's.
+    pub(crate) fixed: Option<Interval>,
 }
 
 /// A moment at which a thread waited, or the driver made it wait.
@@ -149,6 +159,8 @@ pub(crate) struct Ledger {
     pub(crate) errors: Vec<ErrorRecord>,
     pub(crate) chunks: BTreeMap<&'static str, ChunkCounts>,
     pub(crate) nvcomp_without_context: u64,
+    pub(crate) cufile: CufileRecord,
+    pub(crate) nvjpeg2k: Nvjpeg2kRecord,
     last_sync: BTreeMap<u64, u64>,
 }
 
@@ -226,6 +238,8 @@ impl Ledger {
             record.call = 0;
         }
         let faults = std::mem::take(&mut self.faults);
-        *self = Ledger { allocations, next_line: self.next_line, faults, ..Ledger::default() };
+        let cufile = self.cufile.reopened();
+        let next_line = self.next_line;
+        *self = Ledger { allocations, next_line, faults, cufile, ..Ledger::default() };
     }
 }

@@ -3,9 +3,11 @@
 //! Refuses to judge: whether a count is right is the business of the test that reads it.
 
 use crate::clock::Interval;
+use crate::cufile;
 use crate::driver::Driver;
 use crate::json::Json;
 use crate::ledger::{AllocationRecord, Ledger, OperationRecord};
+use crate::nvjpeg2k;
 
 /// A report as it was written, and where.
 pub(crate) struct Written {
@@ -60,6 +62,8 @@ fn text(driver: &Driver) -> String {
         launches(json, ledger);
         kernels(json, ledger);
         nvcomp(json, ledger);
+        cufile::report::write(json, ledger, &driver.settings.cufile);
+        nvjpeg2k::report::write(json, &ledger.nvjpeg2k);
         faults(json, ledger);
         leaks(json, driver);
     });
@@ -113,7 +117,7 @@ fn timeline(json: &mut Json, ledger: &Ledger, times: &[Interval]) {
 fn operation_line(json: &mut Json, operation: &OperationRecord, time: Interval) {
     json.key("id").number(operation.id);
     json.key("device").number(operation.device as u64);
-    json.key("stream").number(operation.stream);
+    json.key("stream").maybe(operation.stream);
     json.key("kind").string(operation.kind.name());
     json.key("name").string(&operation.name);
     json.key("bytes").number(operation.bytes);
@@ -266,5 +270,7 @@ fn leaks(json: &mut Json, driver: &Driver) {
         let retained = driver.devices.iter().map(|device| u64::from(device.retained));
         json.key("primary_contexts").number(retained.sum::<u64>());
         json.key("pending_operations").number(driver.work.pending.len() as u64);
+        cufile::report::leaks(json, &driver.ledger, driver.cufile.uses());
+        nvjpeg2k::report::leaks(json, &driver.nvjpeg2k);
     });
 }

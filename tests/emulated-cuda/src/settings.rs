@@ -3,6 +3,8 @@
 //! Refuses to know what a setting does. Invariant: a value that can't be read panics at
 //! load, so that a test with a misspelt value does not pass for another reason.
 
+use crate::cufile::CufileSettings;
+use crate::nvjpeg2k::Nvjpeg2kSettings;
 use crate::status::Code;
 
 /// How the operations of streams are ordered where nothing orders them.
@@ -69,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) chunk_limit: Option<u64>,
     pub(crate) deflate_temp: u64,
     pub(crate) pinned_refused: bool,
+    pub(crate) cufile: CufileSettings,
+    pub(crate) nvjpeg2k: Nvjpeg2kSettings,
 }
 
 const NAMES: &[&str] = &[
@@ -97,6 +101,18 @@ const NAMES: &[&str] = &[
     "CHUNK_LIMIT",
     "DEFLATE_TEMP",
     "PINNED",
+    "CUFILE",
+    "CUFILE_FILES",
+    "CUFILE_LIMIT_KB",
+    "CUFILE_BATCH",
+    "CUFILE_PINNED_MB",
+    "CUFILE_READ",
+    "CUFILE_LAND",
+    "CUFILE_LATENCY_US",
+    "CUFILE_WORKERS",
+    "CUFILE_SLEEP_US",
+    "NVJPEG2K",
+    "J2K_CORRUPT",
 ];
 
 impl Default for Settings {
@@ -127,6 +143,8 @@ impl Default for Settings {
             chunk_limit: None,
             deflate_temp: 0,
             pinned_refused: false,
+            cufile: CufileSettings::default(),
+            nvjpeg2k: Nvjpeg2kSettings::default(),
         }
     }
 }
@@ -185,6 +203,8 @@ impl Settings {
             }
             "CUINIT" => self.init = value.parse().ok()?,
             "FAIL" => self.fail = failure(value)?,
+            _ if name.starts_with("CUFILE") => self.cufile.change(name, value)?,
+            "NVJPEG2K" | "J2K_CORRUPT" => self.nvjpeg2k.change(name, value)?,
             _ => self.change_nvcomp(name, value)?,
         }
         Some(())
@@ -220,12 +240,12 @@ impl Settings {
     }
 }
 
-fn some(value: &str) -> Option<&str> {
+pub(crate) fn some(value: &str) -> Option<&str> {
     (!value.is_empty()).then_some(value)
 }
 
 /// An empty value means none; the outer option is whether it was understood.
-fn optional(value: &str) -> Option<Option<u64>> {
+pub(crate) fn optional(value: &str) -> Option<Option<u64>> {
     match some(value) {
         None => Some(None),
         Some(text) => text.parse().ok().map(Some),
@@ -238,7 +258,7 @@ fn megabytes(value: &str) -> Option<Vec<u64>> {
     items.map(|item| item.parse::<u64>().ok().map(|mb| mb << 20)).collect()
 }
 
-fn choice<T: Copy>(value: &str, among: &[(&str, T)]) -> Option<T> {
+pub(crate) fn choice<T: Copy>(value: &str, among: &[(&str, T)]) -> Option<T> {
     among.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice)
 }
 

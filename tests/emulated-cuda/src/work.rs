@@ -92,10 +92,15 @@ impl Work {
         before.into_iter().collect()
     }
 
+    /// A number for something that is no stream's.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
     /// Queues an operation at the end of a stream; its number.
     pub(crate) fn push(&mut self, stream: u64, operation: Operation) -> u64 {
-        let id = self.next;
-        self.next += 1;
+        let id = self.number();
         if let Some(stream) = self.streams.get_mut(&stream) {
             stream.last = Some(id);
         }

@@ -20,6 +20,7 @@ pub extern "C" fn emucudaReset() -> u32 {
     driver.ledger.reopen();
     driver.clock = Clock::default();
     driver.memory.forget_peaks();
+    driver.cufile.forget_time();
     0
 }
 

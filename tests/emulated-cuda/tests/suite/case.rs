@@ -44,9 +44,11 @@ pub(crate) fn isolated(name: &str, settings: &[(&str, &str)], body: impl FnOnce(
     let mut command = Command::new(std::env::current_exe().expect("the test's own path"));
     command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
     command.env("EMUCUDA_CASE", key).env("EMUCUDA_REPORT", &path).env_remove("EMUCUDA_SEED");
-    command.env_remove("CUDA_VISIBLE_DEVICES");
+    command.env_remove("CUDA_VISIBLE_DEVICES").env("CUFILE_LOGFILE_PATH", "/dev/null");
     for (key, value) in settings {
-        let is_own = !key.starts_with("CUDA_") && !key.starts_with("LD_");
+        let is_own = !["CUDA_", "LD_", "CUFILE_LOGFILE_PATH", "CUFILE_FORCE"]
+            .iter()
+            .any(|prefix| key.starts_with(prefix));
         let key = if is_own { format!("EMUCUDA_{key}") } else { key.to_string() };
         command.env(key, value);
     }
