@@ -69,13 +69,20 @@ def run_plain(program, *arguments, **config):
     return json.loads(done.stdout)
 
 
-def limits(task, file):
-    """The side that is bare codecs, as a dict to add to the others; empty without it."""
-    return {"limit": partial(_limit, task, file)} if LIMIT.exists() else {}
+def limits(task, file, target=None):
+    """The side that is bare codecs, as a dict to add to the others; empty without it. With a target
+    also the one that reads and writes files."""
+    sides = {"limit": partial(_limit, task, file)}
+    if target:
+        sides["files"] = partial(_limit, task, file, target)
+    return sides if LIMIT.exists() else {}
 
 
-def _limit(task, file):
-    done = subprocess.run([str(LIMIT), task, str(file)], capture_output=True, text=True)
+def _limit(task, file, *target):
+    command = [str(word) for word in (LIMIT, task, file, *target)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    for path in target:
+        path.unlink(missing_ok=True)
     words = done.stdout.split()
     if done.returncode != 0 or "seconds" not in words:
         print(f"limit {file.name}: no result: {done.stderr.strip()}", file=sys.stderr)
@@ -95,8 +102,8 @@ def measure(sides, what, pace):
     start = time.monotonic()
 
     def rests(side):
-        """The limit and GTiff's slower mode are not worth more time than that."""
-        slower = side == "limit" or (
+        """The limits and GTiff's slower mode are not worth more time than that."""
+        slower = side in ("limit", "files") or (
             side == "gtiff_1" and runs[side] and
             best[side]["seconds"] > best["gtiff_all"]["seconds"])  # fmt: skip
         return slower and (runs[side] >= pace.repeat or spent[side] >= SLOW)
@@ -115,7 +122,7 @@ def measure(sides, what, pace):
                 continue
             latest[side] = found
             runs[side] += 1
-            spent[side] += time.monotonic() - before if side == "limit" else found["seconds"]
+            spent[side] += time.monotonic() - before if side in ("limit", "files") else found["seconds"]
             if side not in best or found["seconds"] < best[side]["seconds"]:
                 best[side] = found
         same_pixels(latest, what)
@@ -134,6 +141,7 @@ def speed_row(raster, codec, pattern, best):
         "ratio_all": speed["ours"] / speed["gtiff_all"],
         "ratio_1": speed["ours"] / speed["gtiff_1"],
         "ratio_limit": speed["ours"] / speed["limit"] if "limit" in speed else None,
+        "ratio_files": speed["ours"] / speed["files"] if "files" in speed else None,
         "counters": best["ours"]["counters"],
     }  # fmt: skip
 

@@ -61,7 +61,7 @@ def opening(subject, picture, result, words):
     return lines
 
 
-def speed_section(title, rows, limited, in_seconds=False, sized=False):
+def speed_section(title, rows, limited, in_seconds=False, filed=False, sized=False):
     """A table of the rows; nothing without any."""
     if not rows:
         return []
@@ -73,7 +73,9 @@ def speed_section(title, rows, limited, in_seconds=False, sized=False):
 
     head = ["raster", "codec", *(f"{name} {unit}" for name in NAMES)]
     head += ["limit MB/s"] if limited else []
+    head += ["limit with files"] if filed else []
     head += ["÷ 1 thread", "÷ ALL_CPUS"] + (["÷ limit"] if limited else [])
+    head += ["÷ limit with files"] if filed else []
     head += ["size MB", "÷ GTiff's size"] if sized else []
     body = []
     for row in rows:
@@ -81,8 +83,10 @@ def speed_section(title, rows, limited, in_seconds=False, sized=False):
         line = [row["raster"], row["codec"] + note]
         line += [cell(row, side) for side in ORDER]
         line += [cell(row, "limit")] if limited else []
+        line += [cell(row, "files")] if filed else []
         line += [number(row["ratio_1"]), number(row["ratio_all"])]
         line += [number(row["ratio_limit"])] if limited else []
+        line += [number(row["ratio_files"])] if filed else []
         line += [number(row["file_mb"]["ours"], 1), number(row["ratio_size"], 3)] if sized else []
         body.append(line + [row["goal"], tick(row["reached"])])
     return [f"## {title}", ""] + table([*head, "goal", "reached"], body)

@@ -3,13 +3,17 @@
 //! cores, with nothing else around them. `make bench` shows it beside the driver.
 //!
 //!     limit read|write|convert <file>      prints `seconds <best of up to 5>`
+//!     limit convert <file> <target>
 //!
 //! read: the file's tiles become bands. write: bands become such tiles, at GTiff's default
-//! level. convert: the tiles are decoded and encoded anew, one by one.
+//! level. convert: the tiles are decoded and encoded anew, one by one; with a target they are read
+//! from the file and written there, in any order and without a directory.
 
 use std::error::Error;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use gpugtiff::batch::image::{Expected, Image};
@@ -52,6 +56,8 @@ struct Codecs {
     deflate: (deflate::Deflate, deflate::Encoder),
     zstd: (zstd::Zstd, zstd::Encoder),
     scratch: Vec<u8>,
+    /// A tile as the files have it.
+    packed: Vec<u8>,
 }
 
 impl Codecs {
@@ -61,6 +67,7 @@ impl Codecs {
             deflate: (deflate::Deflate::new(), deflate::Encoder::default()),
             zstd: (zstd::Zstd::new(), zstd::Encoder::default()),
             scratch: vec![0; image.spec.row_bytes()],
+            packed: Vec::new(),
         }
     }
 }
@@ -77,14 +84,23 @@ struct Raster {
     /// A slot for each tile.
     slots: Shared,
     slot: usize,
+    files: Option<Files>,
+}
+
+/// Where tiles are read from, where they are written to, and how far that one is full.
+struct Files {
+    source: File,
+    target: File,
+    end: AtomicU64,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let (Some(what), Some(path)) = (words.next(), words.next()) else {
-        return Err("usage: limit read|write|convert <file>".into());
+        return Err("usage: limit read|write|convert <file> [target]".into());
     };
-    let bytes = std::fs::read(path)?;
+    let target = words.next();
+    let bytes = std::fs::read(&path)?;
     let image = open(&bytes)?;
     let cover = image.grid.cover(&image.grid.image());
     let planes: Vec<u32> = (0..image.grid.planes).collect();
@@ -96,22 +112,35 @@ fn main() -> Result<(), Box<dyn Error>> {
     let slot = bound(&image);
     // Touched, so that no page is made while the clock runs.
     let mut bands = vec![0xA5; plane * image.spec.samples * image.grid.planes as usize];
-    let mut slots = vec![0xA5; if what == "read" { 0 } else { slot * tiles.len() }];
+    let in_memory = what != "read" && target.is_none();
+    let mut slots = vec![0xA5; if in_memory { slot * tiles.len() } else { 0 }];
     let (bands, slots) = (Shared(bands.as_mut_ptr()), Shared(slots.as_mut_ptr()));
-    let raster = Raster { image, tiles, bytes, plane, bands, slots, slot };
+    let mut raster = Raster { image, tiles, bytes, plane, bands, slots, slot, files: None };
     let task = match &*what {
         "read" => read,
         "write" => {
             on_all_cores(&raster, read);
             write
         }
+        "convert" if target.is_some() => convert_files,
         "convert" => convert,
         _ => return Err(format!("limit: no such task: {what}").into()),
     };
     let (mut best, mut total) = (f64::MAX, 0.0);
     for _ in 0..REPEATS {
+        if let Some(target) = &target {
+            std::fs::remove_file(target).or_else(|e| match e.kind() {
+                std::io::ErrorKind::NotFound => Ok(()),
+                _ => Err(e),
+            })?;
+        }
         let start = Instant::now();
+        if let Some(target) = &target {
+            let (source, target) = (File::open(&path)?, File::create(target)?);
+            raster.files = Some(Files { source, target, end: AtomicU64::new(0) });
+        }
         on_all_cores(&raster, task);
+        raster.files = None;
         let seconds = start.elapsed().as_secs_f64();
         (best, total) = (seconds.min(best), total + seconds);
         if total > SECONDS {
@@ -164,7 +193,7 @@ fn on_all_cores(raster: &Raster, task: Task) {
 }
 
 fn read(raster: &Raster, index: usize, tile: &mut [u8], codecs: &mut Codecs) {
-    let pixels = decode(raster, index, tile, codecs);
+    let pixels = decode(raster, raster.packed(index), tile, codecs);
     with_rows(raster, index, |at, rows| {
         let (samples, unit) = (rows.len(), raster.image.spec.sample.bytes());
         let row = &pixels[at..][..rows[0].len() * samples];
@@ -197,12 +226,29 @@ fn write(raster: &Raster, index: usize, tile: &mut [u8], codecs: &mut Codecs) {
 fn convert(raster: &Raster, index: usize, tile: &mut [u8], codecs: &mut Codecs) {
     // SAFETY: a slot belongs to its tile.
     let slot = unsafe { raster.slots.part(index * raster.slot, raster.slot) };
+    let packed = raster.packed(index);
     if raster.image.spec.codec == Codec::None {
-        slot.copy_from_slice(&decode(raster, index, tile, codecs)[..slot.len()]);
+        slot.copy_from_slice(&decode(raster, packed, tile, codecs)[..slot.len()]);
     } else {
-        decode(raster, index, tile, codecs);
+        decode(raster, packed, tile, codecs);
         encode(raster, tile, slot, codecs);
     }
+}
+
+fn convert_files(raster: &Raster, index: usize, tile: &mut [u8], codecs: &mut Codecs) {
+    let Some(files) = &raster.files else { return };
+    let job = &raster.tiles[index].1;
+    let mut packed = std::mem::take(&mut codecs.packed);
+    packed.resize(raster.slot.max(job.len), 0);
+    files.source.read_exact_at(&mut packed[..job.len], job.offset).expect("an intact file");
+    let mut made = job.len;
+    if raster.image.spec.codec != Codec::None {
+        decode(raster, &packed[..job.len], tile, codecs);
+        made = encode(raster, tile, &mut packed, codecs);
+    }
+    let at = files.end.fetch_add(made as u64, Ordering::Relaxed);
+    files.target.write_all_at(&packed[..made], at).expect("room on the disk");
+    codecs.packed = packed;
 }
 
 /// Calls `each` with every row of the tile: its offset there, and its pieces of the bands.
@@ -222,14 +268,21 @@ fn with_rows(raster: &Raster, index: usize, mut each: impl FnMut(usize, &mut [&m
     }
 }
 
+impl Raster {
+    /// A tile as the file has it.
+    fn packed(&self, index: usize) -> &[u8] {
+        let job = &self.tiles[index].1;
+        &self.bytes[job.offset as usize..][..job.len]
+    }
+}
+
 fn decode<'a>(
-    raster: &'a Raster,
-    index: usize,
+    raster: &Raster,
+    packed: &'a [u8],
     tile: &'a mut [u8],
     codecs: &mut Codecs,
 ) -> &'a [u8] {
-    let (spec, job) = (&raster.image.spec, &raster.tiles[index].1);
-    let packed = &raster.bytes[job.offset as usize..][..job.len];
+    let spec = &raster.image.spec;
     let result = match spec.codec {
         Codec::None if !spec.swap => return packed,
         Codec::None => {
@@ -267,8 +320,9 @@ fn bound(image: &Image) -> usize {
     }
 }
 
-/// Encodes the pixels in `tile`; without a codec they are in their slot already.
-fn encode(raster: &Raster, tile: &mut [u8], slot: &mut [u8], codecs: &mut Codecs) {
+/// Encodes the pixels in `tile` and says how many bytes that made; without a codec they are in their
+/// slot already.
+fn encode(raster: &Raster, tile: &mut [u8], slot: &mut [u8], codecs: &mut Codecs) -> usize {
     let spec = &raster.image.spec;
     let (row, unit) = (spec.row_bytes(), spec.sample.bytes());
     match spec.predictor {
@@ -287,5 +341,5 @@ fn encode(raster: &Raster, tile: &mut [u8], slot: &mut [u8], codecs: &mut Codecs
         Codec::Zstd => codecs.zstd.1.encode(ZSTD_LEVEL, tile, slot),
         Codec::PackBits => packbits::encode(tile, row, slot),
     };
-    made.expect("room for a tile");
+    made.expect("room for a tile")
 }

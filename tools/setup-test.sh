@@ -27,5 +27,8 @@ if ! cmp -s tests/requirements.txt "$venv/requirements.txt"; then
     "$python" -c 'import numpy; print(f"numpy=={numpy.__version__}")' >"$venv/constraints.txt"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
         -c "$venv/constraints.txt" -r tests/requirements.txt
+    # A NumPy that knows versioned DLPack, beside the one that GDAL's bindings know.
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+        --target "$venv/numpy2" "$(sed -n 's/^# beside: //p' tests/requirements.txt)"
     cp tests/requirements.txt "$venv/requirements.txt"
 fi

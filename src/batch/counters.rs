@@ -23,7 +23,7 @@ counts! {
         requests_gtiff => "REQUESTS_GTIFF",
         /// Single blocks passed to GTiff.
         blocks_gtiff => "BLOCKS_GTIFF",
-        /// Compressed bytes read.
+        /// Bytes that the tiles of batches have in the file; of uncompressed ones fewer may be read.
         bytes_read => "BYTES_READ",
         /// Pixel bytes decoded.
         bytes_decoded => "BYTES_DECODED",

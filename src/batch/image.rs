@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use super::plan::{Grid, Tile};
-use crate::engine::{Codec, Predictor, Sample, TileJob, TileSpec};
+use super::plan::{Grid, Rect, Tile};
+use crate::engine::{Codec, Part, Predictor, Sample, TileJob, TileSpec};
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
 use crate::tiff::header::{ByteOrder, Header};
@@ -17,6 +17,9 @@ use crate::tiff::striles::Striles;
 
 /// An uncompressed image in one strip is read in slices of about this size.
 const SLICE_BYTES: u64 = 256 << 10;
+
+/// Parts of a tile with fewer bytes are thin.
+const THIN_BYTES: usize = 16 << 10;
 
 /// The codecs address less than this.
 pub(super) const LARGEST_TILE: u64 = (1 << 30) - 1;
@@ -124,6 +127,24 @@ impl Image {
     /// Whether its tiles are slices of one strip of the file.
     pub fn is_sliced(&self) -> bool {
         self.sliced.is_some()
+    }
+
+    /// Whether this part of a tile is read again as cheaply as it would be kept: it lies in a plain
+    /// file just as it is wanted, and the system's cache has that. Not a thin one: a caller who goes
+    /// by rows comes back for the next very often.
+    pub fn is_as_good_as_kept(&self, part: &Part) -> bool {
+        self.spec.is_as_stored()
+            && self.source.concurrent()
+            && self.spec.span(part).len() >= THIN_BYTES
+    }
+
+    /// The window's part of a tile of which so many rows are stored.
+    pub fn part(&self, tile: Tile, window: &Rect, rows: usize) -> Option<Part> {
+        let rect = self.grid.rect(tile);
+        let part = rect.intersect(window)?;
+        let (x, y) = ((part.x - rect.x) as usize, (part.y - rect.y) as usize);
+        let (width, height) = (part.width as usize, part.height as usize);
+        (y + height <= rows).then_some(Part { x, y, width, height })
     }
 
     /// Rows that must be in a tile for GTiff to take it: those of the image, and in

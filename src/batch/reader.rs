@@ -14,7 +14,7 @@ use super::budget::{Holder, lease};
 use super::counters::Counters;
 use super::image::Image;
 use super::plan::{Cover, Rect, Tile};
-use crate::engine::{Batch, Codec, Engine, Part, PixelSink, Staged, TileError, TileJob};
+use crate::engine::{Batch, Codec, Engine, PixelSink, Staged, TileError, TileJob};
 use crate::error::{Error, Result};
 use crate::process::pool;
 
@@ -308,19 +308,10 @@ impl Reader {
         for job in &mut tiles {
             let tile = self.image.grid.tile(job.id);
             if !caller.expect(tile, streaming) {
-                job.part = self.part(tile, &caller.window(), job.rows);
+                job.part = self.image.part(tile, &caller.window(), job.rows);
             }
         }
         self.batch(tiles)
-    }
-
-    /// The window's part of a tile.
-    fn part(&self, tile: Tile, window: &Rect, rows: usize) -> Option<Part> {
-        let rect = self.image.grid.rect(tile);
-        let part = rect.intersect(window)?;
-        let (x, y) = ((part.x - rect.x) as usize, (part.y - rect.y) as usize);
-        let (width, height) = (part.width as usize, part.height as usize);
-        (y + height <= rows).then_some(Part { x, y, width, height })
     }
 
     /// Decodes one batch while the next is staged.

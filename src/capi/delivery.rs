@@ -10,6 +10,7 @@ use super::place::{self, From, Size, To};
 use crate::batch::plan::{Rect, Tile};
 use crate::batch::reader::{Caller, Reader};
 use crate::engine::{PixelSink, Pixels};
+use crate::process::memory;
 
 /// More bands than this are not all kept because one was asked for, as in GTiff.
 const MOST_KEPT_BANDS: usize = 128;
@@ -174,6 +175,9 @@ impl<'a> Delivery<'a> {
         let size = Size { width: spec.width, height: pixels.rows };
         let chosen: Vec<usize> = blocks.iter().map(|kept| kept.sample).collect();
         let targets: Vec<To> = blocks.iter().map(|kept| self.block_target(&kept.block)).collect();
+        for to in &targets {
+            memory::populate(to.data, to.line as usize * spec.height);
+        }
         // SAFETY: blocks are locked, of the tile's size and this delivery's alone.
         unsafe {
             place::bands(self.from(pixels, 0, 0), &chosen, &targets, size);
@@ -260,6 +264,7 @@ impl PixelSink for Delivery<'_> {
         if !self.whole_block() || !image.blocks_are_tiles || image.spec.samples > 1 || !whole {
             return false;
         }
+        memory::populate(self.request.data.cast(), bytes);
         // SAFETY: the block holds a whole tile, which `bytes` does not exceed.
         read(unsafe { std::slice::from_raw_parts_mut(self.request.data.cast(), bytes) });
         true
@@ -331,6 +336,11 @@ impl Caller for Delivery<'_> {
             }
         } else if covered && !self.policy.always && (streaming || !self.policy.whole_tiles) {
             return false;
+        } else if !self.policy.always {
+            let part = image.part(tile, &self.window, image.spec.height);
+            if part.is_some_and(|part| image.is_as_good_as_kept(&part)) {
+                return false;
+            }
         }
         let mut blocks = Vec::new();
         for band in self.bands_to_keep(tile) {

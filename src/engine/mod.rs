@@ -121,6 +121,18 @@ impl TileSpec {
     pub fn tile_bytes(&self) -> usize {
         self.row_bytes() * self.height
     }
+
+    /// Samples are stored just as they are in memory.
+    pub fn is_as_stored(&self) -> bool {
+        self.codec == Codec::None && !self.swap && matches!(self.sample, Sample::Whole { .. })
+    }
+
+    /// Where a part begins and ends in a tile in memory, what lies between its rows included.
+    pub fn span(&self, part: &Part) -> Range<usize> {
+        let pixel = self.samples * self.sample.bytes();
+        let first = part.y * self.row_bytes() + part.x * pixel;
+        first..first + part.height.saturating_sub(1) * self.row_bytes() + part.width * pixel
+    }
 }
 
 /// One tile of a batch.
@@ -176,7 +188,8 @@ pub struct Batch {
 /// Decoded pixels of one tile: rows of interleaved samples in native byte order.
 #[derive(Debug, Clone, Copy)]
 pub struct Pixels<'a> {
-    /// The rows: all of the tile's first ones, or the part that was asked for.
+    /// The rows: all of the tile's first ones, or those of the part that was asked for, the last of
+    /// which may end where the part does.
     pub data: &'a [u8],
     /// Rows in `data`.
     pub rows: usize,

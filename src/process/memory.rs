@@ -1,6 +1,8 @@
 //! Memory for pixels: zeroed, and an error where there is none.
 
 use std::alloc::{Layout, alloc_zeroed};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Zeroed bytes; none if there is no memory for them. Pages that are never written to stay the
 /// system's: room that is left over costs nothing. (Huge pages were tried: fewer faults, no clear gain.)
@@ -13,6 +15,37 @@ pub fn zeroed(bytes: usize) -> Option<Vec<u8>> {
     let data = unsafe { alloc_zeroed(layout) };
     // SAFETY: allocated for a Vec of so many bytes, all of them set.
     (!data.is_null()).then(|| unsafe { Vec::from_raw_parts(data, bytes, bytes) })
+}
+
+/// Fewer pages are faulted in one by one as cheaply.
+const MANY_PAGES: usize = 8;
+
+/// Has the system back memory that is about to be written whole, in one call: where nothing of it
+/// was touched yet, that takes two thirds of the time that a fault for each page takes. Its
+/// contents stay as they are; where the system can't, nothing happens.
+pub fn populate(memory: *mut u8, bytes: usize) {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    static PAGE: OnceLock<usize> = OnceLock::new();
+    // SAFETY: asks for a number.
+    let page = *PAGE.get_or_init(|| unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as usize);
+    let first = (memory as usize).next_multiple_of(page);
+    let end = (memory as usize).saturating_add(bytes) / page * page;
+    let pages = end.saturating_sub(first) / page;
+    if pages < MANY_PAGES || REFUSED.load(Ordering::Relaxed) {
+        return;
+    }
+    // The last page tells of all: memory is touched from the front, or was in use before.
+    let mut resident = 0u8;
+    // SAFETY: one page is asked about, and told of in one byte.
+    let asked = unsafe { libc::mincore((end - page) as *mut _, page, &mut resident) };
+    if asked != 0 || resident & 1 == 1 {
+        return;
+    }
+    // SAFETY: pages are made writable as the first write to them would; none is changed.
+    let done = unsafe { libc::madvise(first as *mut _, end - first, libc::MADV_POPULATE_WRITE) };
+    if done != 0 {
+        REFUSED.store(true, Ordering::Relaxed);
+    }
 }
 
 #[cfg(test)]
@@ -30,5 +63,18 @@ mod tests {
         }
         assert!(zeroed(usize::MAX).is_none());
         assert!(zeroed(isize::MAX as usize).is_none());
+    }
+
+    #[test]
+    fn populated_memory_keeps_what_it_holds() {
+        let mut memory = zeroed(1 << 20).unwrap();
+        memory[5000] = 1;
+        let (data, bytes) = (memory.as_mut_ptr(), memory.len());
+        for _ in 0..2 {
+            populate(data.wrapping_add(3), bytes - 3);
+        }
+        populate(data, 0);
+        populate(std::ptr::null_mut(), 1 << 20);
+        assert_eq!(memory.iter().map(|&byte| usize::from(byte)).sum::<usize>(), 1);
     }
 }

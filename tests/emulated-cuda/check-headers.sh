@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Holds the emulated driver, nvCOMP and cuFile against NVIDIA's own headers, against the symbols of
-# the real libraries and, for calls that need no GPU, against the answers of the real libnvcomp. The wheels are fetched from PyPI into target/nvidia,
-# once; nothing of them is kept in the repository. What can't be fetched is skipped, loudly.
+# Holds the emulated libraries against NVIDIA's own headers, against the symbols of the real ones
+# and, for calls that need no GPU, against the answers of the real nvCOMP and nvJPEG2000. The
+# wheels are fetched from PyPI into target/nvidia, once; nothing of them is kept in the repository. What can't be fetched is skipped, loudly.
 #
 #   check-headers.sh [libemulated_cuda.so]    default: cargo builds it
 set -euo pipefail
@@ -80,4 +80,24 @@ if [ "$driver_header" = yes ] && fetch_wheel "$cache" "$cufile" "$cufile_version
 	echo "cuFile $cufile_version: declarations and symbols agree"
 else
 	skip "cuFile" "$cufile $cufile_version can't be fetched"
+fi
+
+nvjpeg2k=nvidia-nvjpeg2k-cu12 nvjpeg2k_version=0.11.0.51
+if [ "$driver_header" = yes ] && fetch_wheel "$cache" "$nvjpeg2k" "$nvjpeg2k_version"; then
+	wheel=$cache/$nvjpeg2k-$nvjpeg2k_version/nvidia/nvjpeg2k
+	real=$wheel/lib/libnvjpeg2k.so.0
+	include=(-I"$here/headers" -isystem "$wheel/include" -isystem "$cache/cuda")
+	gcc "${flags[@]}" "${include[@]}" "$here/headers/nvjpeg2k-roundtrip.c" \
+		-o "$cache/nvjpeg2k-roundtrip" "$cache/emulated/libcuda.so.1"
+	emulated "$cache/nvjpeg2k-roundtrip"
+	gcc "${flags[@]}" "${include[@]}" "$here/headers/nvjpeg2k-answers.c" \
+		-o "$cache/nvjpeg2k-answers-emulated" "$cache/emulated/libcuda.so.1"
+	gcc "${flags[@]}" "${include[@]}" "$here/headers/nvjpeg2k-answers.c" \
+		-o "$cache/nvjpeg2k-answers-real" "$real" -Wl,-rpath,"$(dirname "$real")"
+	# Headers without samples are corrupt to OpenJPEG: the emulated parser is not to care.
+	diff <(EMUCUDA_J2K_CORRUPT=decode emulated "$cache/nvjpeg2k-answers-emulated") <("$cache/nvjpeg2k-answers-real")
+	own_symbols nvjpeg2k "$real"
+	echo "nvJPEG2000 $nvjpeg2k_version: declarations and symbols agree, answers are the same"
+else
+	skip "nvJPEG2000" "$nvjpeg2k $nvjpeg2k_version can't be fetched"
 fi

@@ -53,6 +53,11 @@ macro_rules! manners {
             use super::*;
 
             #[test]
+            fn wanted_parts_come() {
+                suite::wanted_parts_come(&$engine);
+            }
+
+            #[test]
             fn short_bottom_tiles_are_taken() {
                 suite::short_bottom_tiles_are_taken(&$engine);
             }

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use gpugtiff::engine::{Batch, Codec, Engine, PixelSink, Pixels, TileError, TileJob, TileSpec};
+use gpugtiff::engine::{
+    Batch, Codec, Engine, Part, PixelSink, Pixels, TileError, TileJob, TileSpec,
+};
 use gpugtiff::error::{Cause, Error, Result};
 use gpugtiff::io::{ByteSource, Memory};
 
@@ -127,6 +129,52 @@ pub(crate) fn every_kind_of_tile_decodes_exactly(engine: &dyn Engine) {
             case.run(engine, true, 1).check_exact(&case, &context);
             case.run(engine, false, 2).check_exact(&case, &context);
         }
+    }
+}
+
+/// Looks at the wanted part of each tile alone.
+struct Parts<'a>(&'a Case, Mutex<Vec<u64>>);
+
+impl PixelSink for Parts<'_> {
+    fn put(&self, id: u64, pixels: Pixels<'_>) {
+        let Parts(case, came) = self;
+        let part = case.jobs.iter().find(|job| job.id == id).unwrap().part.unwrap();
+        let (row, pixel) = (case.spec.row_bytes(), case.spec.samples * case.spec.sample.bytes());
+        for y in part.y..part.y + part.height {
+            let at = (y - pixels.y) * pixels.row_bytes + (part.x - pixels.x) * pixel;
+            let ours = &pixels.data[at..][..part.width * pixel];
+            let theirs = &case.expected[&id][y * row + part.x * pixel..][..part.width * pixel];
+            assert!(ours == theirs, "{:?}: row {y} of {part:?} differs", case.spec);
+        }
+        came.lock().unwrap().push(id);
+    }
+}
+
+/// Of tiles of which a part is wanted, that part at least comes.
+pub(crate) fn wanted_parts_come(engine: &dyn Engine) {
+    let seed = std::env::var("GPUGTIFF_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_260);
+    let mut random = Random::new(seed);
+    for kind in tiles::kinds() {
+        let (width, height) = (1 + random.below(90), 1 + random.below(60));
+        let mut case = Case::new(TileSpec { width, height, ..kind });
+        for _ in 0..3 {
+            let rows = 1 + random.below(height);
+            case.add(rows, &mut random);
+            let (x, y) = (random.below(width), random.below(rows));
+            let (width, height) = (1 + random.below(width - x), 1 + random.below(rows - y));
+            case.jobs.last_mut().unwrap().part = Some(Part { x, y, width, height });
+        }
+        let parts = Parts(&case, Mutex::default());
+        let source = Source { bytes: Memory(case.file.clone()), concurrent: random.below(4) > 0 };
+        let batch = Batch {
+            spec: Arc::new(case.spec.clone()),
+            tiles: case.jobs.clone(),
+            source: Arc::new(source),
+            threads: 2,
+        };
+        let failed = engine.stage(batch).unwrap().decode(&parts);
+        assert!(failed.is_empty(), "GPUGTIFF_SEED={seed} {:?}: {:?}", case.spec, failed[0]);
+        assert_eq!(parts.1.lock().unwrap().len(), 3, "GPUGTIFF_SEED={seed} {:?}", case.spec);
     }
 }
 

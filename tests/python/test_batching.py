@@ -32,6 +32,31 @@ def test_small_window_of_wide_raster_decodes_only_its_tiles(tmp_path):
     assert c[harness.DECODED] <= 6, c
 
 
+@pytest.mark.parametrize("interleave", ["PIXEL", "BAND"])
+def test_of_an_uncompressed_tile_only_the_wanted_rows_are_read(tmp_path, interleave):
+    """And they are not kept: the system has them. Row by row they are, or each would be a read."""
+
+    def file_bytes_read():
+        with open("/proc/self/io") as counts:
+            return int(next(line for line in counts if line.startswith("rchar")).split()[1])
+
+    file = make(tmp_path / "a.tif", 5000, 3000, bands=2, COMPRESS="NONE", BLOCKXSIZE=2048, BLOCKYSIZE=1024,
+                INTERLEAVE=interleave)  # fmt: skip
+    ds = harness.open_ours(file)
+    ds.ReadRaster(0, 0, 1, 1)
+    for window in ((1900, 1000, 300, 100), (2000, 900, 2100, 130)):
+        before = file_bytes_read()
+        pixels = ds.ReadRaster(*window)
+        rows_of_tiles = 130 * 2048 * 3 * 2 * 2
+        assert file_bytes_read() - before < rows_of_tiles + 100_000, window
+        assert pixels == gdal.Open(file).ReadRaster(*window)
+    before = file_bytes_read()
+    for y in range(1100, 1400):
+        ds.ReadRaster(0, y, 5000, 1)
+    assert file_bytes_read() - before < 2048 * 1024 * 2 * 2 * 3 + 100_000
+    harness.check_all_ours(ds)
+
+
 def test_lone_block_decodes_one(tmp_path):
     ds = harness.open_ours(make(tmp_path / "a.tif", 4096, 4096))
     ds.GetRasterBand(1).ReadBlock(7, 5)

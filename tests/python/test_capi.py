@@ -2,6 +2,7 @@
 
 import ctypes
 import ctypes.util
+import os
 import subprocess
 import sys
 import threading
@@ -316,6 +317,56 @@ def test_a_versioned_tensor(files, kind, code, width):
     deleter = threading.Thread(target=managed.deleter, args=[ctypes.cast(tensor, c_void_p).value])
     deleter.start()
     deleter.join()
+
+
+VERSIONED = """
+import ctypes, sys
+import numpy as np
+from ctypes import c_char_p, c_void_p
+import capi
+
+new = ctypes.pythonapi.PyCapsule_New
+new.restype, new.argtypes = ctypes.py_object, [c_void_p, c_char_p, c_void_p]
+name = ctypes.pythonapi.PyCapsule_GetName
+name.restype, name.argtypes = c_char_p, [ctypes.py_object]
+
+class Tensor:
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        assert max_version >= (1, 0), max_version
+        self.capsule = new(ctypes.cast(tensor, c_void_p), b"dltensor_versioned", None)
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+with capi.Library(capi.PLUGIN_PATH).open(sys.argv[1]) as raster:
+    tensor = raster.tensor((10, 20, 130, 70), capi.selection([4, 2]))
+deleted, real = [], capi.DELETER(ctypes.cast(tensor.contents.deleter, c_void_p).value)
+ours = capi.DELETER(lambda at: (deleted.append(at), real(at)))
+tensor.contents.deleter = ours
+address = tensor.contents.dl_tensor.data
+source = Tensor()
+array = np.from_dlpack(source)
+assert name(source.capsule) == b"used_dltensor_versioned", name(source.capsule)
+assert (array.ctypes.data, array.flags.writeable) == (address, True), (array.ctypes.data, address, array.flags)
+assert array.shape == (2, 70, 130) and array.dtype == np.float32
+print(np.__version__, array.tobytes().hex())
+assert not deleted
+del array
+assert len(deleted) == 1, deleted
+"""
+
+
+def test_a_versioned_tensor_is_numpys_without_a_copy_and_deleted_once(files):
+    """By a NumPy that asks for it: 2.1 or later, in a process of its own."""
+    numpy2 = os.path.join(os.path.dirname(os.path.dirname(sys.executable)), "numpy2")
+    if not os.path.isdir(numpy2):
+        pytest.skip("no NumPy 2 in %s: make setup-test installs it" % numpy2)
+    done = harness.run_python(VERSIONED, files["planes"], env={"PYTHONPATH": numpy2 + os.pathsep + harness.HERE})
+    assert done.returncode == 0, done.stderr
+    version, pixels = done.stdout.split()
+    wanted = oracle(files["planes"], 0, (10, 20, 130, 70), [4, 2], gdal.GDT_Float32)
+    assert version.startswith("2.") and pixels == wanted.tobytes().hex()
 
 
 def test_tensors_do_not_leak(files):

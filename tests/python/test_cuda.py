@@ -319,6 +319,8 @@ REFUSALS = [
     ({"LD_LIBRARY_PATH": "/nowhere"}, "no NVIDIA driver is installed"),
     ({"COMPUTE_MODE": "prohibited"}, "the GPU is in prohibited mode"),
     ({"COMPUTE_MODE": "exclusive"}, "the GPU is in exclusive mode"),
+    ({"COMPUTE_MODE": "busy"}, "it is busy or not available"),
+    ({"COMPUTE_MODE": "busy", "NAME": "NVIDIA A100-SXM4-40GB MIG 1g.5gb"}, "its MIG instance NVIDIA A100"),
 ]
 
 

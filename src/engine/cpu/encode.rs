@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::codec::CodecError;
 use super::predictor::forward;
-use super::tile::{Worker, is_as_stored};
+use super::tile::Worker;
 use super::{TASK_BYTES, deflate, lzw, packbits, predictor, zstd};
 use crate::engine::{
     Codec, Packed, PixelBatch, PixelJob, PixelSource, Predictor, Sample, TileSpec, allocate,
@@ -141,7 +141,7 @@ impl Worker {
             if !source.get(job.id, slot) {
                 return Ok(None);
             }
-            if !is_as_stored(spec) {
+            if !spec.is_as_stored() {
                 predict(spec, slot, &mut self.scratch)?;
             }
             return Ok(Some(stored));

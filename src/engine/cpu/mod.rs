@@ -24,7 +24,7 @@ use std::sync::Mutex;
 
 pub(super) use self::tile::plausible;
 
-use self::tile::Worker;
+use self::tile::{Worker, wanted};
 use super::{
     Batch, Engine, Packed, PixelBatch, PixelSink, PixelSource, Staged, TileError, TileJob,
     TileSpec, allocate,
@@ -59,7 +59,10 @@ impl Engine for CpuEngine {
         if batch.source.concurrent() {
             // As many tiles as there are threads are read at once anyway.
             if batch.tiles.len() > batch.threads {
-                let range = |t: &TileJob| (t.offset, t.len as u64);
+                let range = |t: &TileJob| match wanted(&batch.spec, t) {
+                    Some(span) => (t.offset + span.start as u64, span.len() as u64),
+                    None => (t.offset, t.len as u64),
+                };
                 batch.source.advise(&batch.tiles.iter().map(range).collect::<Vec<_>>());
             }
             return Ok(Box::new(Direct { batch }));

@@ -1,6 +1,7 @@
 //! One tile on one thread: read, unpack, undo the predictor, hand on.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use super::codec::CodecError;
 use super::deflate::Deflate;
@@ -78,6 +79,10 @@ impl Worker {
         let mut input = std::mem::take(&mut self.input);
         let mut rest = tiles;
         while !rest.is_empty() {
+            if read_part(spec, source, &rest[0], sink, &mut input) {
+                rest = &rest[1..];
+                continue;
+            }
             let run = neighbours(rest);
             let (now, later) = rest.split_at(run);
             rest = later;
@@ -131,7 +136,7 @@ impl Worker {
     ) -> Result<()> {
         let stored_row = spec.stored_row_bytes();
         let needed = stored_row * tile.rows;
-        if is_as_stored(spec) {
+        if spec.is_as_stored() {
             let data = bytes.get(..needed).ok_or_else(|| short(tile, bytes.len(), needed))?;
             sink.put(tile.id, Pixels::whole(data, tile.rows, stored_row));
             return Ok(());
@@ -159,11 +164,6 @@ impl Worker {
     }
 }
 
-/// Samples stored just as they are in memory.
-pub(super) fn is_as_stored(spec: &TileSpec) -> bool {
-    spec.codec == Codec::None && !spec.swap && matches!(spec.sample, Sample::Whole { .. })
-}
-
 /// Reads a tile that needs no decoding straight to where it belongs, if the sink can.
 fn read_in_place(
     spec: &TileSpec,
@@ -173,7 +173,7 @@ fn read_in_place(
     failed: &mut Vec<TileError>,
 ) -> bool {
     let needed = spec.stored_row_bytes() * tile.rows;
-    if !is_as_stored(spec) || tile.len < needed {
+    if !spec.is_as_stored() || tile.len < needed {
         return false;
     }
     let mut outcome = Ok(());
@@ -184,6 +184,33 @@ fn read_in_place(
         failed.push(TileError { id: tile.id, error });
     }
     taken
+}
+
+/// The bytes of a tile that needs no decoding which hold all that is wanted of it, if so few that
+/// they are worth a read of their own.
+pub(super) fn wanted(spec: &TileSpec, tile: &TileJob) -> Option<Range<usize>> {
+    let span = spec.span(&tile.part.filter(|_| spec.is_as_stored())?);
+    let whole = spec.stored_row_bytes() * tile.rows <= tile.len;
+    (whole && (span.len() as u64).saturating_add(READ_GAP) <= tile.len as u64).then_some(span)
+}
+
+/// Reads and delivers just what is wanted of a tile that needs no decoding. What goes wrong is
+/// found again, and told, by who reads all of it.
+fn read_part(
+    spec: &TileSpec,
+    source: &dyn ByteSource,
+    tile: &TileJob,
+    sink: &dyn PixelSink,
+    buffer: &mut Vec<u8>,
+) -> bool {
+    let (Some(span), Some(part)) = (wanted(spec, tile), tile.part) else { return false };
+    let Ok(data) = read(source, tile.offset + span.start as u64, span.len(), buffer) else {
+        return false;
+    };
+    let pixels =
+        Pixels { data, rows: part.height, row_bytes: spec.row_bytes(), x: part.x, y: part.y };
+    sink.put(tile.id, pixels);
+    true
 }
 
 /// How many of the first tiles follow each other closely enough for one read.

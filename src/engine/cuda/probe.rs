@@ -61,11 +61,14 @@ pub enum Refusal {
     #[error("the GPU is in prohibited mode: nvidia-smi -c DEFAULT lets programs use it ({0})")]
     Prohibited(String),
     /// It is there, and cannot be had.
-    #[error(
-        "the GPU cannot be used by this process ({0}): it is busy, or divided (MIG) and no part of \
-         it is this process's"
-    )]
+    #[error("the GPU cannot be used by this process now: it is busy or not available ({0})")]
     Taken(String),
+    /// A part of a divided GPU, which cannot be had.
+    #[error(
+        "the GPU is divided, and its MIG instance {0} cannot be used by this process ({1}): \
+         CUDA_VISIBLE_DEVICES chooses another (nvidia-smi -L lists them)"
+    )]
+    Divided(String, String),
     /// Not enough device memory for anything.
     #[error("the GPU has no free memory ({0})")]
     NoMemory(String),
@@ -201,7 +204,13 @@ pub(super) fn find(wanted: &Whereabouts) -> Found {
     }
     let answer = look(wanted, &mut found);
     // Memory, and a device that others have, may be free later.
-    if !matches!(answer, Err(Refusal::NoMemory(_) | Refusal::Exclusive(_) | Refusal::Taken(_))) {
+    if !matches!(
+        answer,
+        Err(Refusal::NoMemory(_)
+            | Refusal::Exclusive(_)
+            | Refusal::Divided(..)
+            | Refusal::Taken(_))
+    ) {
         found.insert(wanted.clone(), answer.clone());
     }
     answer
@@ -333,7 +342,13 @@ fn open(ordinal: i32) -> Result<Device, Refusal> {
         match driver::compute_mode(ordinal) {
             Ok(PROHIBITED) => Refusal::Prohibited(fault.to_string()),
             Ok(EXCLUSIVE) => Refusal::Exclusive(fault.to_string()),
-            _ => taken(fault),
+            // Instances are told from whole devices by their names alone.
+            _ => match driver::describe(ordinal) {
+                Ok((name, ..)) if name.split(' ').any(|word| word == "MIG") => {
+                    Refusal::Divided(name, fault.to_string())
+                }
+                _ => taken(fault),
+            },
         }
     })
 }

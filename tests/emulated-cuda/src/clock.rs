@@ -26,6 +26,7 @@ pub(crate) fn duration(kind: Kind, bytes: u64) -> u64 {
         Kind::HostToDevice | Kind::DeviceToHost => (8_000, 25_000),
         Kind::DeviceToDevice | Kind::Memset => (3_000, 400_000),
         Kind::Nvcomp => (20_000, 50_000),
+        Kind::Nvjpeg2k => (100_000, 2_000),
         Kind::Kernel => (4_000, 1),
         Kind::HostFunction => (5_000, 1),
         Kind::EventRecord | Kind::EventWait | Kind::Allocate | Kind::Free | Kind::Cufile => {
@@ -52,7 +53,9 @@ pub(crate) struct Clock {
 fn engine(kind: Kind) -> Option<Kind> {
     match kind {
         Kind::HostToDevice | Kind::DeviceToHost => Some(kind),
-        Kind::DeviceToDevice | Kind::Memset | Kind::Kernel | Kind::Nvcomp => Some(Kind::Kernel),
+        Kind::DeviceToDevice | Kind::Memset | Kind::Kernel | Kind::Nvcomp | Kind::Nvjpeg2k => {
+            Some(Kind::Kernel)
+        }
         _ => None,
     }
 }

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::cufile::Cufile;
 use crate::ledger::{FaultRecord, Ledger, OperationRecord};
 use crate::memory::Memory;
+use crate::nvjpeg2k::Nvjpeg2k;
 use crate::pinned::Pinned;
 use crate::random::Random;
 use crate::settings::Settings;
@@ -69,6 +70,7 @@ pub(crate) struct Driver {
     pub(crate) modules: BTreeMap<u64, LoadedModule>,
     pub(crate) functions: BTreeMap<u64, Function>,
     pub(crate) cufile: Cufile,
+    pub(crate) nvjpeg2k: Nvjpeg2k,
     pub(crate) random: Random,
     /// The call that is running.
     pub(crate) symbol: &'static str,
@@ -111,6 +113,7 @@ impl Driver {
             modules: BTreeMap::new(),
             functions: BTreeMap::new(),
             cufile: Cufile::default(),
+            nvjpeg2k: Nvjpeg2k::default(),
             symbol: "",
             next_handle: 0,
             next_stream: 0,
@@ -178,6 +181,32 @@ impl Driver {
         device.primary = Some(context);
         device.retained += 1;
         Ok(context)
+    }
+
+    /// The context in which the CUDA runtime inside a library works: the current one, or else
+    /// device 0's primary, which becomes current.
+    pub(crate) fn runtime_context(&mut self) -> Result<u64, String> {
+        if !self.initialized {
+            return Err("the driver is not initialized".into());
+        }
+        let context = match self.current() {
+            Ok(context) => context,
+            Err(_) => {
+                let context = match self.devices[0].primary {
+                    Some(context) => context,
+                    None => self.retain_primary(0).map_err(|_| "no primary context")?,
+                };
+                with_stack(|stack| {
+                    stack.clear();
+                    stack.push(context);
+                });
+                context
+            }
+        };
+        match self.fault_of(context) {
+            Some(_) => Err("the device is lost".into()),
+            None => Ok(context),
+        }
     }
 
     /// Takes a context away with all it owns.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::clock::Interval;
 use crate::cufile::CufileRecord;
+use crate::nvjpeg2k::Nvjpeg2kRecord;
 use crate::status::Code;
 
 /// What an operation does.
@@ -19,6 +20,7 @@ pub(crate) enum Kind {
     Kernel,
     Nvcomp,
     Cufile,
+    Nvjpeg2k,
     EventRecord,
     EventWait,
     HostFunction,
@@ -36,6 +38,7 @@ impl Kind {
             Kind::Kernel => "kernel",
             Kind::Nvcomp => "nvcomp",
             Kind::Cufile => "cufile",
+            Kind::Nvjpeg2k => "nvjpeg2k",
             Kind::EventRecord => "event-record",
             Kind::EventWait => "event-wait",
             Kind::HostFunction => "host-func",
@@ -157,6 +160,7 @@ pub(crate) struct Ledger {
     pub(crate) chunks: BTreeMap<&'static str, ChunkCounts>,
     pub(crate) nvcomp_without_context: u64,
     pub(crate) cufile: CufileRecord,
+    pub(crate) nvjpeg2k: Nvjpeg2kRecord,
     last_sync: BTreeMap<u64, u64>,
 }
 

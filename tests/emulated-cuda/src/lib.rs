@@ -1,6 +1,6 @@
-//! An emulated CUDA driver, nvCOMP and cuFile in one library, for tests on machines without a GPU.
+//! An emulated CUDA driver, nvCOMP, cuFile and nvJPEG2000 in one library, for tests on machines without a GPU.
 //!
-//! Calls come in through [`api`], [`nvcomp::api`] and [`cufile::api`], pass the `door` (counting, injected
+//! Calls come in through [`api`] and the rooms of the other libraries, pass the `door` (counting, injected
 //! failures, forked children) and change the one `driver` state: `memory` with fake
 //! addresses, `pinned` host memory, `work` with streams and events. Nothing runs when it
 //! is submitted: a `task` runs when somebody waits for it, in an order that dependencies
@@ -18,6 +18,7 @@ mod json;
 mod ledger;
 mod memory;
 pub mod nvcomp;
+pub mod nvjpeg2k;
 mod pinned;
 mod random;
 mod report;

@@ -7,6 +7,7 @@ use crate::cufile;
 use crate::driver::Driver;
 use crate::json::Json;
 use crate::ledger::{AllocationRecord, Ledger, OperationRecord};
+use crate::nvjpeg2k;
 
 /// A report as it was written, and where.
 pub(crate) struct Written {
@@ -62,6 +63,7 @@ fn text(driver: &Driver) -> String {
         kernels(json, ledger);
         nvcomp(json, ledger);
         cufile::report::write(json, ledger, &driver.settings.cufile);
+        nvjpeg2k::report::write(json, &ledger.nvjpeg2k);
         faults(json, ledger);
         leaks(json, driver);
     });
@@ -269,5 +271,6 @@ fn leaks(json: &mut Json, driver: &Driver) {
         json.key("primary_contexts").number(retained.sum::<u64>());
         json.key("pending_operations").number(driver.work.pending.len() as u64);
         cufile::report::leaks(json, &driver.ledger, driver.cufile.uses());
+        nvjpeg2k::report::leaks(json, &driver.nvjpeg2k);
     });
 }

@@ -4,6 +4,7 @@
 //! load, so that a test with a misspelt value does not pass for another reason.
 
 use crate::cufile::CufileSettings;
+use crate::nvjpeg2k::Nvjpeg2kSettings;
 use crate::status::Code;
 
 /// How the operations of streams are ordered where nothing orders them.
@@ -29,6 +30,9 @@ pub(crate) enum Corrupt {
     /// A sticky fault of the device.
     Fault,
 }
+
+/// A compute mode of no device: it can't be had, and does not say why.
+pub(crate) const BUSY: u32 = 256;
 
 /// The n-th call that fails, and with what.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +72,7 @@ pub(crate) struct Settings {
     pub(crate) deflate_temp: u64,
     pub(crate) pinned_refused: bool,
     pub(crate) cufile: CufileSettings,
+    pub(crate) nvjpeg2k: Nvjpeg2kSettings,
 }
 
 const NAMES: &[&str] = &[
@@ -106,6 +111,8 @@ const NAMES: &[&str] = &[
     "CUFILE_LATENCY_US",
     "CUFILE_WORKERS",
     "CUFILE_SLEEP_US",
+    "NVJPEG2K",
+    "J2K_CORRUPT",
 ];
 
 impl Default for Settings {
@@ -137,6 +144,7 @@ impl Default for Settings {
             deflate_temp: 0,
             pinned_refused: false,
             cufile: CufileSettings::default(),
+            nvjpeg2k: Nvjpeg2kSettings::default(),
         }
     }
 }
@@ -188,12 +196,15 @@ impl Settings {
             "SMS" => self.multiprocessors = value.parse().ok()?,
             "NAME" => self.name = value.into(),
             "COMPUTE_MODE" => {
-                self.compute_mode =
-                    choice(value, &[("default", 0), ("prohibited", 2), ("exclusive", 3)])?;
+                self.compute_mode = choice(
+                    value,
+                    &[("default", 0), ("prohibited", 2), ("exclusive", 3), ("busy", BUSY)],
+                )?;
             }
             "CUINIT" => self.init = value.parse().ok()?,
             "FAIL" => self.fail = failure(value)?,
             _ if name.starts_with("CUFILE") => self.cufile.change(name, value)?,
+            "NVJPEG2K" | "J2K_CORRUPT" => self.nvjpeg2k.change(name, value)?,
             _ => self.change_nvcomp(name, value)?,
         }
         Some(())

@@ -11,6 +11,7 @@ use crate::clock;
 use crate::ledger::{Kind, LaunchRecord, Ledger};
 use crate::memory::{Life, Memory};
 use crate::nvcomp;
+use crate::nvjpeg2k;
 use crate::settings::Settings;
 use crate::status::Code;
 
@@ -47,6 +48,7 @@ pub(crate) enum Task {
     Memset { target: u64, pattern: Vec<u8>, count: u64 },
     Kernel(Box<KernelTask>),
     Nvcomp(Box<nvcomp::Batch>),
+    Nvjpeg2k(Box<nvjpeg2k::Decode>),
     EventRecord,
     EventWait,
     HostFunction(Callback),
@@ -90,6 +92,7 @@ impl Task {
             Task::Memset { .. } => Kind::Memset,
             Task::Kernel(_) => Kind::Kernel,
             Task::Nvcomp(_) => Kind::Nvcomp,
+            Task::Nvjpeg2k(_) => Kind::Nvjpeg2k,
             Task::EventRecord => Kind::EventRecord,
             Task::EventWait => Kind::EventWait,
             Task::HostFunction(_) => Kind::HostFunction,
@@ -105,6 +108,7 @@ impl Task {
             | Task::DeviceToHost { bytes, .. }
             | Task::DeviceToDevice { bytes, .. } => *bytes,
             Task::Memset { pattern, count, .. } => pattern.len() as u64 * count,
+            Task::Nvjpeg2k(decode) => decode.bytes(),
             _ => 0,
         }
     }
@@ -114,6 +118,7 @@ impl Task {
         match self {
             Task::Kernel(kernel) => kernel.entry.clone(),
             Task::Nvcomp(batch) => batch.name().into(),
+            Task::Nvjpeg2k(decode) => decode.name().into(),
             other => other.kind().name().into(),
         }
     }
@@ -153,6 +158,7 @@ impl Task {
             }
             Task::Kernel(kernel) => return kernel.run(bench),
             Task::Nvcomp(batch) => return batch.run(bench),
+            Task::Nvjpeg2k(decode) => return decode.run(bench),
             Task::HostFunction(callback) => {
                 IN_CALLBACK.set(true);
                 (callback.function)(callback.argument as *mut c_void);

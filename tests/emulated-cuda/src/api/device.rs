@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use crate::door::{self, Place, put};
 use crate::driver::{Device, Driver};
 use crate::memory::Memory;
-use crate::settings::Settings;
+use crate::settings::{BUSY, Settings};
 use crate::status::{self, Answer, Code};
 
 #[unsafe(no_mangle)]
@@ -231,7 +231,7 @@ fn device_attribute(settings: &Settings, number: u32, attribute: c_uint) -> Answ
         // addressing, stream priorities, L1 caches, host registration, memory pools.
         15 | 19 | 31 | 41 | 78 | 79 | 80 | 91 | 99 | 115 => 1,
         16 => settings.multiprocessors,
-        20 => settings.compute_mode,
+        20 => settings.compute_mode % BUSY,
         33 => 1 + number,
         36 => 7_000_000,
         37 => 384,

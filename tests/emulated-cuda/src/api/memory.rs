@@ -39,9 +39,12 @@ fn allocate(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemAlloc_v2(pointer: Place<'_, u64>, bytes: usize) -> u32 {
-    door::context("cuMemAlloc_v2", |driver, context| {
-        put(pointer, allocate(driver, context, bytes, ("device", Life::Live))?)
-    })
+    door::context("cuMemAlloc_v2", |driver, context| put(pointer, live(driver, context, bytes)?))
+}
+
+/// What cuMemAlloc does.
+pub(crate) fn live(driver: &mut Driver, context: u64, bytes: usize) -> Answer<u64> {
+    allocate(driver, context, bytes, ("device", Life::Live))
 }
 
 #[unsafe(no_mangle)]
@@ -50,15 +53,20 @@ pub extern "C" fn cuMemFree_v2(pointer: u64) -> u32 {
         if pointer == 0 {
             return Ok(());
         }
-        let device = driver.device_of(context);
-        let targets = driver.work.of_device(device);
-        driver.wait(targets, false)?;
-        owned(driver, context, pointer)?;
-        if let Some(line) = driver.memory.release(pointer) {
-            driver.ledger.freed(line, false);
-        }
-        Ok(())
+        free(driver, context, pointer)
     })
+}
+
+/// What cuMemFree does: waits for the device, then frees.
+pub(crate) fn free(driver: &mut Driver, context: u64, pointer: u64) -> Answer {
+    let device = driver.device_of(context);
+    let targets = driver.work.of_device(device);
+    driver.wait(targets, false)?;
+    owned(driver, context, pointer)?;
+    if let Some(line) = driver.memory.release(pointer) {
+        driver.ledger.freed(line, false);
+    }
+    Ok(())
 }
 
 /// That a pointer begins an allocation of the context which nobody has freed.

@@ -14,7 +14,13 @@ fn refused(driver: &Driver) -> Answer {
     }
 }
 
-fn allocate(driver: &mut Driver, context: u64, bytes: usize, flags: c_uint) -> Answer<u64> {
+/// What cuMemHostAlloc does.
+pub(crate) fn allocate(
+    driver: &mut Driver,
+    context: u64,
+    bytes: usize,
+    flags: c_uint,
+) -> Answer<u64> {
     refused(driver)?;
     let device = driver.device_of(context);
     let line = driver.ledger.allocation("pinned", device, bytes as u64, 0);
@@ -56,12 +62,15 @@ fn drain(driver: &mut Driver) -> Answer {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFreeHost(pointer: *mut c_void) -> u32 {
-    door::context("cuMemFreeHost", |driver, _| {
-        drain(driver)?;
-        let line = driver.pinned.free(pointer as usize)?;
-        driver.ledger.freed(line, false);
-        Ok(())
-    })
+    door::context("cuMemFreeHost", |driver, _| free(driver, pointer as usize))
+}
+
+/// What cuMemFreeHost does: waits for all work, then frees.
+pub(crate) fn free(driver: &mut Driver, start: usize) -> Answer {
+    drain(driver)?;
+    let line = driver.pinned.free(start)?;
+    driver.ledger.freed(line, false);
+    Ok(())
 }
 
 #[unsafe(no_mangle)]

@@ -5,6 +5,7 @@ use super::record::{ReadRecord, Standing};
 use super::settings::{Fate, Landing};
 use super::status::{CUDA_DRIVER_ERROR, HANDLE_NOT_REGISTERED};
 use crate::backing;
+use crate::clock::Interval;
 use crate::driver::{Driver, thread};
 use crate::ledger::{Kind, OperationRecord};
 use crate::random::Random;
@@ -42,11 +43,26 @@ pub(super) fn submit(driver: &mut Driver, checked: Checked, batch: Option<u64>) 
         _ => Landing::Contrary,
     });
     let fate = settings.fate(driver.ledger.cufile.reads.len() as u64 + 1);
-    let Checked { device, file, address, offset, size, is_registered, is_aligned } = checked;
+    let Checked { device, file, address, offset, size, .. } = checked;
     let (is_canceled, ending, end) = (false, None, time.end);
     let flight =
         Flight { device, file, address, offset, size, landing, fate, end, is_canceled, ending };
     driver.cufile.flights.insert(id, flight);
+    note(driver, id, checked, batch, time);
+    if let Ok(start) = driver.memory.bytes(device, address, size) {
+        // SAFETY: a checked range that nobody holds a reference into.
+        backing::poison(unsafe { std::slice::from_raw_parts_mut(start, size as usize) });
+    }
+    if landing == Landing::Early {
+        land(driver, id);
+    }
+    id
+}
+
+/// Opens the lines of a read in the report.
+fn note(driver: &mut Driver, id: u64, checked: Checked, batch: Option<u64>, time: Interval) {
+    let Checked { device, address, offset, size, is_registered, is_aligned, .. } = checked;
+    let thread = thread();
     let call = driver.ledger.calls;
     let record = &mut driver.ledger.cufile;
     record.in_flight_peak = record.in_flight_peak.max(driver.cufile.flights.len() as u64);
@@ -87,14 +103,6 @@ pub(super) fn submit(driver: &mut Driver, checked: Checked, batch: Option<u64>) 
         duration: 0,
         fixed: Some(time),
     });
-    if let Ok(start) = driver.memory.bytes(device, address, size) {
-        // SAFETY: a checked range that nobody holds a reference into.
-        backing::poison(unsafe { std::slice::from_raw_parts_mut(start, size as usize) });
-    }
-    if landing == Landing::Early {
-        land(driver, id);
-    }
-    id
 }
 
 /// Lets the bytes of a read land, if they have not.

@@ -23,7 +23,7 @@ use super::status::{
 };
 use super::{Batch, BatchWork, Chunks, extra_temp};
 use crate::door::{self, Place};
-use crate::driver::{Driver, with_stack};
+use crate::driver::Driver;
 use crate::task::Task;
 
 /// Success, or a status of nvCOMP's and the reason.
@@ -77,32 +77,14 @@ pub extern "C" fn nvcompGetStatusString(status: u32) -> *const c_char {
     words(status).as_ptr()
 }
 
-/// The context a call works in: the current one, or else device 0's primary, as the CUDA
-/// runtime inside the library takes it. The stream must be of that context.
+/// The context a call works in. The stream must be of that context.
 fn place(driver: &mut Driver, stream: u64) -> Outcome<(u64, u64)> {
-    let refused = |text: &str| (CUDA_ERROR, text.to_string());
-    if !driver.initialized {
-        return Err(refused("the driver is not initialized"));
+    let refused = |text: String| (CUDA_ERROR, text);
+    if driver.initialized && driver.current().is_err() {
+        driver.ledger.nvcomp_without_context += 1;
     }
-    let context = match driver.current() {
-        Ok(context) => context,
-        Err(_) => {
-            driver.ledger.nvcomp_without_context += 1;
-            let context = match driver.devices[0].primary {
-                Some(context) => context,
-                None => driver.retain_primary(0).map_err(|_| refused("no primary context"))?,
-            };
-            with_stack(|stack| {
-                stack.clear();
-                stack.push(context);
-            });
-            context
-        }
-    };
-    if driver.fault_of(context).is_some() {
-        return Err(refused("the device is lost"));
-    }
-    let stream = driver.stream(context, stream).map_err(|refusal| refused(&refusal.message))?;
+    let context = driver.runtime_context().map_err(refused)?;
+    let stream = driver.stream(context, stream).map_err(|refusal| refused(refusal.message))?;
     Ok((context, stream))
 }
 

@@ -179,7 +179,11 @@ fn slice<'a>(bench: &Bench<'a>, address: u64, bytes: u64) -> Result<&'a [u8], De
 
 /// Device memory to write. Nothing else may be held at the same time.
 #[allow(clippy::mut_from_ref, reason = "the memory is the device's, not the bench's")]
-fn slice_mut<'a>(bench: &Bench<'a>, address: u64, bytes: u64) -> Result<&'a mut [u8], DeviceFault> {
+pub(crate) fn slice_mut<'a>(
+    bench: &Bench<'a>,
+    address: u64,
+    bytes: u64,
+) -> Result<&'a mut [u8], DeviceFault> {
     if bytes == 0 {
         return Ok(&mut []);
     }
@@ -191,7 +195,7 @@ fn slice_mut<'a>(bench: &Bench<'a>, address: u64, bytes: u64) -> Result<&'a mut 
 
 /// Overwrites a range with noise: the first 16 MiB, the last 64 KiB and a bit of each
 /// mebibyte between, so that large ranges stay cheap.
-fn noise(bench: &Bench<'_>, address: u64, bytes: u64) -> Result<(), DeviceFault> {
+pub(crate) fn noise(bench: &Bench<'_>, address: u64, bytes: u64) -> Result<(), DeviceFault> {
     const HEAD: usize = 16 << 20;
     const TAIL: usize = 64 << 10;
     let mut random = Random::new(bench.settings.seed ^ address ^ bytes);

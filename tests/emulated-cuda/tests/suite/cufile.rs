@@ -174,6 +174,21 @@ fn a_batch_brings_all_bytes_in_any_order() {
 }
 
 #[test]
+fn what_ends_at_once_is_reported_in_any_order() {
+    isolated("cufile::what_ends_at_once_is_reported_in_any_order", &[], || {
+        let (file, _) = open();
+        let target = allocate(8 * TILE);
+        let batch = set_up(8).unwrap();
+        for tile in 0..8 {
+            assert_eq!(submit(batch, &[entry(file, target, tile * TILE, tile * TILE, TILE)]), 0);
+        }
+        let order: Vec<usize> =
+            events(batch, 8, 8).unwrap().iter().map(|event| event.cookie / TILE).collect();
+        assert_ne!(order, (0..8).collect::<Vec<_>>());
+    });
+}
+
+#[test]
 fn reads_one_by_one_take_a_round_each() {
     let finished = isolated("cufile::reads_one_by_one_take_a_round_each", &[], || {
         let (file, bytes) = open();

@@ -1,5 +1,7 @@
 //! Reads that no stream knows of, among the work of streams: each misuse must show.
 
+use std::os::fd::AsRawFd;
+
 use emulated_cuda::api::copy::cuMemcpyDtoDAsync_v2;
 use emulated_cuda::api::memory::{cuMemFree_v2, cuMemsetD8Async};
 use emulated_cuda::api::stream::cuStreamSynchronize;
@@ -34,6 +36,15 @@ fn the_destination_is_poison_until_the_read_is_reported() {
             assert_eq!(download(target, SIZE).unwrap(), expected);
         });
     }
+}
+
+#[test]
+fn bytes_may_be_there_before_anybody_asks() {
+    let name = "cufile_hazards::bytes_may_be_there_before_anybody_asks";
+    isolated(name, &[("CUFILE_LAND", "early")], || {
+        let (_, target, expected) = in_flight();
+        assert_eq!(download(target, SIZE).unwrap(), expected);
+    });
 }
 
 #[test]
@@ -152,12 +163,14 @@ fn nothing_goes_away_under_a_read() {
     }
     isolated(name, &[landing, ("SEED", "2")], || {
         open();
-        let (kept, _) = file();
-        let closed = kept.try_clone().unwrap();
-        let handle = register(&closed).unwrap();
+        let (closed, _) = file();
+        let handle = register(closed).unwrap();
         let batch = set_up(4).unwrap();
         assert_eq!(submit(batch, &[entry(handle, allocate(SIZE), 0, 0, SIZE)]), 0);
-        drop(closed);
+        // Another file gets its number.
+        let (other, _) = file();
+        // SAFETY: both are open.
+        unsafe { libc::dup2(other.as_raw_fd(), closed.as_raw_fd()) };
         assert_eq!(events(batch, 1, 1).unwrap()[0].ret, -(libc::EBADF as isize));
     });
 }

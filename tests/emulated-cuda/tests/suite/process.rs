@@ -81,3 +81,24 @@ fn an_exit_while_another_thread_works_does_not_hang() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     });
 }
+
+#[test]
+fn a_library_is_absent_where_it_is_not_linked() {
+    let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("links");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/link.sh");
+    let links = |more: &[&str]| {
+        let mut command = std::process::Command::new(script);
+        command.arg(std::env::current_exe().unwrap()).arg(&place).args(more);
+        assert!(command.status().unwrap().success());
+        let names = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let all = links(&[]);
+    assert_eq!(all.len(), 6);
+    let fewer = links(&["--without", "libcufile.so.0", "--without", "libnvjpeg2k.so.0"]);
+    let left = |name: &&String| !name.starts_with("libcufile") && !name.starts_with("libnvjpeg2k");
+    assert_eq!(fewer, all.iter().filter(left).cloned().collect::<Vec<_>>());
+    assert_eq!(links(&[]), all);
+}
