@@ -36,6 +36,17 @@ fn random_batches_decode_exactly() {
     alone(|engine| suite::some_random_batches_decode_exactly(engine, 120), 1000);
 }
 
+/// The CPU and the host may help.
+#[test]
+fn manners() {
+    let engine = on_file::engine(Verify::All);
+    suite::short_bottom_tiles_are_taken(&engine);
+    suite::a_source_that_fails_is_an_error(&engine);
+    suite::any_number_of_threads_gives_the_same(&engine);
+    suite::wanted_parts_come(&engine);
+    assert!(count(&engine, "CUDA_GDS_READS") > 0 && count(&engine, "CUDA_TILES_VERIFIED") > 0);
+}
+
 #[test]
 fn every_kind_of_small_tile() {
     alone(suite::every_kind_of_small_tile_decodes_exactly, 800);
@@ -269,7 +280,8 @@ fn slow_reads() {
     emulator::reset();
     case.run(&engine, true, 8).check_exact(&case, "slow reads");
     assert_eq!(count(&engine, "CUDA_GDS_READS"), 256);
-    assert_eq!(count(&engine, "CUDA_BATCHES"), if batch_bytes > 1 << 20 { 1 } else { 4 });
+    let batches = count(&engine, "CUDA_BATCHES");
+    assert!(if batch_bytes > 1 << 20 { batches == 1 } else { batches > 4 }, "{batches} batches");
 }
 
 /// A millisecond each: in one batch of the device's, or in several, of which the next ones are under way
