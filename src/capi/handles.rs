@@ -1,6 +1,6 @@
 //! The functions of the table, and the handles they give out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -16,17 +16,21 @@ use crate::batch::plan::Rect;
 use crate::batch::reader::{Caller, Limits, Reader};
 use crate::engine::cuda::{CudaEngine, Refusal, Settings, Whereabouts};
 use crate::engine::select::{Choice, Wish, select};
-use crate::engine::{Engine, TileError};
+use crate::engine::{Codec, Engine, TileError, cpu};
 use crate::error::{Error, Result};
-use crate::gdal::log;
+use crate::gdal::{jpeg2000, log};
+use crate::gdal::overlaid::Overlaid;
 use crate::gdal::vsi::{VsiFile, VsiSource};
 use crate::io::ByteSource;
 use crate::options::{self, OpenOptions, Scope};
+use crate::tiff::Overlay;
 
 /// A file and what all its images share.
 pub struct File {
     path: String,
     source: Result<Arc<dyn ByteSource>>,
+    /// What GTiff is shown instead, and which directories differ there.
+    overlay: Option<(Overlaid, BTreeSet<u64>)>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -122,6 +126,9 @@ pub(crate) static API: Api = Api {
     file_open,
     file_beside,
     file_free,
+    file_overlay,
+    file_is_overlaid,
+    file_refuse,
     file_threads,
     file_describe,
     file_count_gtiff,
@@ -223,6 +230,7 @@ unsafe extern "C" fn file_open(
             pair.map(|(_, value)| value.clone())
         };
         let options = OpenOptions::parse(given, log::config)?;
+        cpu::jpeg2000::provide(jpeg2000::decode);
         let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
         let settings = settings(&options, given);
         let choice = select(options.engine, settings.clone(), broken)?;
@@ -236,7 +244,7 @@ unsafe extern "C" fn file_open(
         };
         // SAFETY: GDAL's own handle of the file, or NULL.
         let source = unsafe { source(&path, open) };
-        let file = File { source, path, shared: Arc::new(shared) };
+        let file = File { source, path, overlay: None, shared: Arc::new(shared) };
         Ok(Box::into_raw(Box::new(file)))
     })
 }
@@ -261,7 +269,7 @@ unsafe extern "C" fn file_beside(file: *const File, path: *const c_char) -> *mut
         let (file, path) = unsafe { (&*file, text(path)) };
         // SAFETY: no handle.
         let source = unsafe { source(&path, std::ptr::null_mut()) };
-        let beside = File { source, path, shared: Arc::clone(&file.shared) };
+        let beside = File { source, path, overlay: None, shared: Arc::clone(&file.shared) };
         Ok(Box::into_raw(Box::new(beside)))
     })
 }
@@ -272,6 +280,40 @@ unsafe extern "C" fn file_free(file: *mut File) {
             // SAFETY: made by Box::into_raw, freed once.
             drop(unsafe { Box::from_raw(file) });
         }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn file_overlay(file: *mut File, ifd_offset: u64) -> *const c_char {
+    guard(std::ptr::null(), || {
+        // SAFETY: a handle from `file_open` that nobody else has yet.
+        let file = unsafe { &mut *file };
+        let source = file.source.clone()?;
+        // GTiff has said what is wrong with it.
+        let Ok(overlay) = Overlay::new(&*source, ifd_offset) else { return Ok(std::ptr::null()) };
+        if overlay.directories.is_empty() {
+            return Ok(std::ptr::null());
+        }
+        file.overlay = Overlaid::new(&file.path, source.len(), &overlay.patches)
+            .map(|overlaid| (overlaid, overlay.directories));
+        Ok(file.overlay.as_ref().map_or(std::ptr::null(), |(it, _)| it.path().as_ptr()))
+    })
+}
+
+unsafe extern "C" fn file_is_overlaid(file: *const File, ifd_offset: u64) -> c_int {
+    // SAFETY: a handle from `file_open`.
+    let overlay = unsafe { &*file }.overlay.as_ref();
+    c_int::from(overlay.is_some_and(|(_, directories)| directories.contains(&ifd_offset)))
+}
+
+unsafe extern "C" fn file_refuse(file: *const File, what: *const c_char) {
+    guard((), || {
+        // SAFETY: a handle from `file_open` and a C string.
+        let (file, what) = unsafe { (&*file, text(what)) };
+        let reason = file.shared.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner);
+        let reason = reason.as_deref().unwrap_or("JPEG 2000, which GTiff has no codec for");
+        let error = Error::Unsupported(format!("{what} of '{}'", file.path));
+        log::failure(&error, &format!("{error}: {reason}"));
         Ok(())
     });
 }
@@ -333,6 +375,7 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
             }
             Err(error) => {
                 // Not an error: GTiff reads it, and says what is wrong if it can't.
+                // What is ours alone is refused with the reason when it is read.
                 file.shared.leave_to_gtiff(&file.path, "read", &error);
                 Ok(std::ptr::null_mut())
             }
@@ -381,6 +424,7 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
         let failed = outcome?;
         // Only now it turned out: offsets that libtiff mends.
         let left = failed.iter().find(|f| matches!(f.error, Error::Unsupported(_)));
+        let left = left.filter(|_| !image.is_ours_alone());
         if let Some(TileError { error, .. }) = left {
             image.shared.leave_to_gtiff(&image.path, "read", error);
             return Ok(2);
@@ -395,6 +439,11 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
 }
 
 impl Image {
+    /// Whether GTiff has no codec for its tiles.
+    fn is_ours_alone(&self) -> bool {
+        matches!(self.reader.image().spec.codec, Codec::Jpeg2000(_))
+    }
+
     /// Asks GTiff for a tile that the engine failed on. What GTiff makes of it
     /// counts: its pixels, or its error beside ours.
     fn redo(
@@ -404,7 +453,6 @@ impl Image {
         bands: &[c_int],
         failed: &TileError,
     ) -> bool {
-        self.shared.counters.tiles_gtiff.bump();
         let grid = &self.reader.image().grid;
         let tile = grid.tile(failed.id);
         let Some(part) = grid.rect(tile).intersect(&delivery.window()) else { return true };
@@ -412,6 +460,11 @@ impl Image {
             "{}: image at offset {}, tile {} (column {}, row {}, plane {})",
             self.path, self.ifd_offset, failed.id, tile.column, tile.row, tile.plane
         );
+        if self.is_ours_alone() {
+            Located { place, error: &failed.error }.raise();
+            return false;
+        }
+        self.shared.counters.tiles_gtiff.bump();
         let mut asked: Vec<(usize, &[c_int])> = Vec::new();
         if grid.planes == 1 {
             asked.push((0, bands));

@@ -24,6 +24,7 @@ pub(crate) mod fixture;
 pub mod header;
 pub mod ifd;
 pub mod layout;
+pub mod overlay;
 pub mod striles;
 pub mod tag;
 
@@ -31,4 +32,5 @@ pub use directory::{Directory, Strile};
 pub use header::{ByteOrder, Header};
 pub use ifd::{Entry, Ifd};
 pub use layout::{Layout, Planar};
+pub use overlay::Overlay;
 pub use striles::{ByteRange, Striles};

@@ -11,6 +11,7 @@
 pub mod codec;
 pub mod deflate;
 pub mod isal;
+pub mod jpeg2000;
 pub mod lzw;
 pub mod packbits;
 pub mod predictor;

@@ -18,7 +18,7 @@ impl Needs {
     /// Of batches of `tiles` tiles.
     pub(super) fn of(gpu: &Gpu, spec: &TileSpec, tiles: usize) -> Answer<Needs> {
         match spec.codec {
-            Codec::None | Codec::Lzw | Codec::PackBits => Ok(Needs { align: 16, temporary: 0 }),
+            Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => Ok(Needs { align: 16, temporary: 0 }),
             codec @ (Codec::Deflate | Codec::Zstd) => {
                 let stored = spec.stored_row_bytes() * spec.height;
                 Ok(Needs {
@@ -35,7 +35,7 @@ impl Needs {
 pub(super) fn room(spec: &TileSpec, job: &TileJob) -> usize {
     let rows = match spec.codec {
         Codec::Lzw | Codec::PackBits => job.rows,
-        Codec::None | Codec::Deflate | Codec::Zstd => spec.height,
+        Codec::None | Codec::Deflate | Codec::Zstd | Codec::Jpeg2000(_) => spec.height,
     };
     spec.stored_row_bytes() * rows
 }
@@ -53,7 +53,7 @@ pub(super) unsafe fn unpack(
     // SAFETY: the caller's promise.
     unsafe {
         match codec {
-            Codec::None => Ok(()),
+            Codec::None | Codec::Jpeg2000(_) => Ok(()),
             Codec::Deflate | Codec::Zstd => {
                 gpu.nvcomp.decompress(codec, tables, stream, &gpu.device)
             }
