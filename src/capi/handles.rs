@@ -1,6 +1,6 @@
 //! The functions of the table, and the handles they give out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::bridge::{Api, Emit, ImageFacts, Redo, Request};
 use super::delivery::Delivery;
 use super::guard::{Located, guard};
-use super::output;
+use super::{output, overlay};
 use crate::batch::budget;
 use crate::batch::counters::Counters;
 use crate::batch::image::{Expected, Image as Tiles};
@@ -18,19 +18,17 @@ use crate::engine::cuda::{CudaEngine, Refusal, Settings, Whereabouts};
 use crate::engine::select::{Choice, Wish, select};
 use crate::engine::{Codec, Engine, TileError, cpu};
 use crate::error::{Error, Result};
-use crate::gdal::{jpeg2000, log};
-use crate::gdal::overlaid::Overlaid;
 use crate::gdal::vsi::{VsiFile, VsiSource};
+use crate::gdal::{jpeg2000, log};
 use crate::io::ByteSource;
 use crate::options::{self, OpenOptions, Scope};
-use crate::tiff::Overlay;
 
 /// A file and what all its images share.
 pub struct File {
-    path: String,
-    source: Result<Arc<dyn ByteSource>>,
-    /// What GTiff is shown instead, and which directories differ there.
-    overlay: Option<(Overlaid, BTreeSet<u64>)>,
+    pub(super) path: String,
+    pub(super) source: Result<Arc<dyn ByteSource>>,
+    /// What GTiff is shown instead, where it has no codec.
+    pub(super) shown: Option<overlay::Shown>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -40,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) choice: Choice,
     pub(super) counters: Arc<Counters>,
     /// Why requests go to GTiff, the first reason there was.
-    gtiff_reason: Mutex<Option<String>>,
+    pub(super) gtiff_reason: Mutex<Option<String>>,
     /// For engines of devices that pixels are kept on.
     settings: Settings,
     devices: Mutex<BTreeMap<u32, Arc<CudaEngine>>>,
@@ -126,9 +124,9 @@ pub(crate) static API: Api = Api {
     file_open,
     file_beside,
     file_free,
-    file_overlay,
-    file_is_overlaid,
-    file_refuse,
+    file_overlay: overlay::file_overlay,
+    file_is_overlaid: overlay::file_is_overlaid,
+    file_refuse: overlay::file_refuse,
     file_threads,
     file_describe,
     file_count_gtiff,
@@ -244,7 +242,7 @@ unsafe extern "C" fn file_open(
         };
         // SAFETY: GDAL's own handle of the file, or NULL.
         let source = unsafe { source(&path, open) };
-        let file = File { source, path, overlay: None, shared: Arc::new(shared) };
+        let file = File { source, path, shown: None, shared: Arc::new(shared) };
         Ok(Box::into_raw(Box::new(file)))
     })
 }
@@ -269,7 +267,7 @@ unsafe extern "C" fn file_beside(file: *const File, path: *const c_char) -> *mut
         let (file, path) = unsafe { (&*file, text(path)) };
         // SAFETY: no handle.
         let source = unsafe { source(&path, std::ptr::null_mut()) };
-        let beside = File { source, path, overlay: None, shared: Arc::clone(&file.shared) };
+        let beside = File { source, path, shown: None, shared: Arc::clone(&file.shared) };
         Ok(Box::into_raw(Box::new(beside)))
     })
 }
@@ -280,40 +278,6 @@ unsafe extern "C" fn file_free(file: *mut File) {
             // SAFETY: made by Box::into_raw, freed once.
             drop(unsafe { Box::from_raw(file) });
         }
-        Ok(())
-    });
-}
-
-unsafe extern "C" fn file_overlay(file: *mut File, ifd_offset: u64) -> *const c_char {
-    guard(std::ptr::null(), || {
-        // SAFETY: a handle from `file_open` that nobody else has yet.
-        let file = unsafe { &mut *file };
-        let source = file.source.clone()?;
-        // GTiff has said what is wrong with it.
-        let Ok(overlay) = Overlay::new(&*source, ifd_offset) else { return Ok(std::ptr::null()) };
-        if overlay.directories.is_empty() {
-            return Ok(std::ptr::null());
-        }
-        file.overlay = Overlaid::new(&file.path, source.len(), &overlay.patches)
-            .map(|overlaid| (overlaid, overlay.directories));
-        Ok(file.overlay.as_ref().map_or(std::ptr::null(), |(it, _)| it.path().as_ptr()))
-    })
-}
-
-unsafe extern "C" fn file_is_overlaid(file: *const File, ifd_offset: u64) -> c_int {
-    // SAFETY: a handle from `file_open`.
-    let overlay = unsafe { &*file }.overlay.as_ref();
-    c_int::from(overlay.is_some_and(|(_, directories)| directories.contains(&ifd_offset)))
-}
-
-unsafe extern "C" fn file_refuse(file: *const File, what: *const c_char) {
-    guard((), || {
-        // SAFETY: a handle from `file_open` and a C string.
-        let (file, what) = unsafe { (&*file, text(what)) };
-        let reason = file.shared.gtiff_reason.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = reason.as_deref().unwrap_or("JPEG 2000, which GTiff has no codec for");
-        let error = Error::Unsupported(format!("{what} of '{}'", file.path));
-        log::failure(&error, &format!("{error}: {reason}"));
         Ok(())
     });
 }

@@ -75,8 +75,8 @@ impl Codestream {
             false => 0..bytes.len(),
         };
         let stream = &bytes[range.clone()];
-        let (mut found, body) = size(stream)?;
-        let end = found.follow(stream, body)?;
+        let (mut found, tiles, body) = size(stream)?;
+        let end = found.follow(stream, tiles, body)?;
         found.range = range.start..range.start + end;
         Ok(found)
     }
@@ -130,13 +130,20 @@ impl Codestream {
     }
 
     /// Follows markers and tile-parts to the end of the last, which it returns.
-    fn follow(&mut self, stream: &[u8], mut at: usize) -> std::result::Result<usize, &'static str> {
+    fn follow(
+        &mut self,
+        stream: &[u8],
+        tiles: u64,
+        mut at: usize,
+    ) -> std::result::Result<usize, &'static str> {
         let cut = "the codestream is cut off";
-        let (mut coded, mut parts) = (false, 0);
+        let mut coded = false;
+        // Tiles that have begun: each has one first part.
+        let mut begun = 0;
         // Where the tile-part ends whose header this is; the main header is in none.
         let mut part: Option<usize> = None;
         loop {
-            if part.is_none() && parts > 0 && at == stream.len() {
+            if part.is_none() && begun == tiles && at == stream.len() {
                 return Ok(at);
             }
             let marker = u16_at(stream, at).ok_or(cut)?;
@@ -151,14 +158,14 @@ impl Codestream {
                     if end > stream.len() {
                         return Err(cut);
                     }
-                    parts += 1;
+                    begun += u64::from(*stream.get(at + 10).ok_or(cut)? == 0);
                     part = Some(end);
                 }
                 (SOD, Some(end)) if at + 2 <= end => {
                     (at, part) = (end, None);
                     continue;
                 }
-                (EOC, None) if parts > 0 => return Ok(at + 2),
+                (EOC, None) if begun == tiles => return Ok(at + 2),
                 (COD | COC, _) => {
                     self.coding(stream, at, marker).ok_or(cut)?;
                     coded |= marker == COD;
@@ -214,8 +221,8 @@ fn boxed(bytes: &[u8]) -> std::result::Result<Range<usize>, &'static str> {
     }
 }
 
-/// Reads SIZ; with where the rest of the main header begins.
-fn size(stream: &[u8]) -> std::result::Result<(Codestream, usize), &'static str> {
+/// Reads SIZ; with how many tiles there are, and where the rest of the main header begins.
+fn size(stream: &[u8]) -> std::result::Result<(Codestream, u64, usize), &'static str> {
     let cut = "the codestream is cut off";
     if u16_at(stream, 0) != Some(SOC) || u16_at(stream, 2) != Some(SIZ) {
         return Err("this is no codestream");
@@ -255,7 +262,7 @@ fn size(stream: &[u8]) -> std::result::Result<(Codestream, usize), &'static str>
         converts: false,
         reversible: true,
     };
-    Ok((found, 4 + length))
+    Ok((found, tiles, 4 + length))
 }
 
 fn sampling(described: &[u8], origin: [u32; 2]) -> std::result::Result<Sampling, &'static str> {

@@ -1,6 +1,5 @@
 // The driver: what GDAL is told, what is opened, and the GTiff driver underneath.
 
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -133,13 +132,14 @@ bool IsStream(const GDALOpenInfo *poOpenInfo)
            VSIFTellL(poOpenInfo->fpL) != 0;
 }
 
-// The directory that a name asks for by its offset, or 0.
-uint64_t OffsetOf(const char *pszName)
+// What a name says between GTIFF_DIR: and the file.
+std::string DirectoryOf(const std::string &osName)
 {
-    constexpr const char *OFFSET = "GTIFF_DIR:off:";
-    return STARTS_WITH_CI(pszName, OFFSET)
-               ? std::strtoull(pszName + strlen(OFFSET), nullptr, 10)
-               : 0;
+    constexpr const char *DIRECTORY = "GTIFF_DIR:";
+    if (!STARTS_WITH_CI(osName.c_str(), DIRECTORY))
+        return std::string();
+    const size_t nFile = FileOf(osName.c_str()) - osName.c_str();
+    return osName.substr(strlen(DIRECTORY), nFile - strlen(DIRECTORY) - 1);
 }
 
 // Has GTiff open a file that it refused for its codec, as the overlay shows it.
@@ -147,15 +147,12 @@ GDALDataset *OpenOverlaid(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile)
 {
     const std::string osName(poOpenInfo->pszFilename);
     const char *pszOverlay =
-        g_poApi->file_overlay(psFile, OffsetOf(osName.c_str()));
+        g_poApi->file_overlay(psFile, DirectoryOf(osName).c_str());
     if (pszOverlay == nullptr)
         return nullptr;
-    const char *pszFile = FileOf(osName.c_str());
-    if (pszFile != osName.c_str())
+    if (FileOf(osName.c_str()) != osName.c_str())
     {
-        const std::string osOverlay =
-            osName.substr(0, pszFile - osName.c_str()) + pszOverlay;
-        GDALOpenInfo oOverlay(osOverlay.c_str(), poOpenInfo->nOpenFlags);
+        GDALOpenInfo oOverlay(pszOverlay, poOpenInfo->nOpenFlags);
         oOverlay.papszOpenOptions = poOpenInfo->papszOpenOptions;
         return GPUGTiffOpenInner(&oOverlay, 0);
     }

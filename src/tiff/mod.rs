@@ -32,5 +32,4 @@ pub use directory::{Directory, Strile};
 pub use header::{ByteOrder, Header};
 pub use ifd::{Entry, Ifd};
 pub use layout::{Layout, Planar};
-pub use overlay::Overlay;
 pub use striles::{ByteRange, Striles};

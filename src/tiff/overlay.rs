@@ -3,7 +3,8 @@
 //! pixels, which it fails on: a codestream is no Deflate stream.
 //!
 //! Refuses to change or copy anything itself. Invariant: only values of Compression, Predictor and
-//! PhotometricInterpretation are replaced, and only in directories whose tiles are JPEG 2000.
+//! PhotometricInterpretation are replaced, and only in directories whose tiles are JPEG 2000; and, to
+//! have a certain directory for the first and only one, what points to it and from it to others.
 
 use std::collections::BTreeSet;
 
@@ -19,6 +20,17 @@ const MAX_DIRECTORIES: usize = 65_535;
 const DEFLATE: u64 = 8;
 const RGB: u64 = 2;
 const YCBCR: u64 = 6;
+
+/// Which directory is to be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// The first, with all others in reach.
+    First,
+    /// Only this one, counted from 1.
+    Number(usize),
+    /// Only the one at this offset.
+    At(u64),
+}
 
 /// A byte in place of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,20 +51,30 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Looks at all directories of a file, and at the one at `also`, if that is not 0.
-    pub fn new(source: &dyn ByteSource, also: u64) -> Result<Overlay> {
+    /// Looks at all directories of a file.
+    pub fn new(source: &dyn ByteSource, wanted: Wanted) -> Result<Overlay> {
         let header = Header::read(source)?;
         let mut overlay = Overlay::default();
         let mut seen = BTreeSet::new();
         let mut next = header.first_ifd;
+        let mut only = match wanted {
+            Wanted::At(offset) => Some(Ifd::read(source, &header, offset)?),
+            _ => None,
+        };
         while next != 0 && seen.len() < MAX_DIRECTORIES && seen.insert(next) {
             // What follows a damaged directory is out of GTiff's reach too.
             let Ok(ifd) = Ifd::read(source, &header, next) else { break };
             overlay.cover(&header, &ifd);
             next = ifd.next;
+            if wanted == Wanted::Number(seen.len()) {
+                only = Some(ifd);
+            }
         }
-        if also != 0 && seen.insert(also) {
-            overlay.cover(&header, &Ifd::read(source, &header, also)?);
+        if let Some(ifd) = only {
+            if seen.insert(ifd.offset) {
+                overlay.cover(&header, &ifd);
+            }
+            overlay.isolate(&header, &ifd, source.len());
         }
         if overlay.directories.contains(&header.first_ifd) {
             overlay.directories.insert(0);
@@ -87,6 +109,17 @@ impl Overlay {
         }
     }
 
+    /// Has a directory for the only one of the file.
+    fn isolate(&mut self, header: &Header, ifd: &Ifd, file_len: u64) {
+        let width = header.offset_size() as usize;
+        self.put(header.byte_order, width as u64, ifd.offset, width);
+        let entries = ifd.entries().len() as u64 * header.entry_size();
+        let next = ifd.offset + header.count_size() + entries;
+        if next + width as u64 <= file_len {
+            self.put(header.byte_order, next, 0, width);
+        }
+    }
+
     /// Has one number at `at` instead of the entry's.
     fn replace(&mut self, order: ByteOrder, entry: &Entry, at: u64, value: u64) {
         let width = match (kind::integer(entry.kind), kind::size(entry.kind)) {
@@ -96,6 +129,10 @@ impl Overlay {
         if entry.count != 1 || !matches!(entry.place, Place::Inline(_)) {
             return;
         }
+        self.put(order, at, value, width);
+    }
+
+    fn put(&mut self, order: ByteOrder, at: u64, value: u64, width: usize) {
         let bytes = match order {
             ByteOrder::Little => value.to_le_bytes()[..width].to_vec(),
             ByteOrder::Big => value.to_be_bytes()[8 - width..].to_vec(),
@@ -130,7 +167,7 @@ mod tests {
                     .tag(tag::PREDICTOR, kind::SHORT, &[2])
                     .tag(tag::TILE_WIDTH, kind::SHORT, &[64])
                     .build();
-                let overlay = Overlay::new(&file, 0).unwrap();
+                let overlay = Overlay::new(&file, Wanted::First).unwrap();
                 assert_eq!(overlay.directories, BTreeSet::from([0, at]));
                 let file = apply(&file, &overlay);
                 let header = Header::read(&file).unwrap();
@@ -138,9 +175,12 @@ mod tests {
                 let number = |tag| ifd.scalar(tag).unwrap().unwrap();
                 assert_eq!(number(tag::COMPRESSION), DEFLATE);
                 assert_eq!(number(tag::PREDICTOR), 1);
-                assert_eq!(number(tag::PHOTOMETRIC), if photometric == 6 { 2 } else { photometric });
+                assert_eq!(
+                    number(tag::PHOTOMETRIC),
+                    if photometric == 6 { 2 } else { photometric }
+                );
                 assert_eq!((number(tag::IMAGE_WIDTH), number(tag::TILE_WIDTH)), (100, 64));
-                assert_eq!(Overlay::new(&file, at).unwrap(), Overlay::default());
+                assert_eq!(Overlay::new(&file, Wanted::First).unwrap(), Overlay::default());
             }
         }
     }
@@ -157,6 +197,11 @@ mod tests {
         };
         file.0[next..next + 4].copy_from_slice(&itself);
         assert_eq!(Ifd::read(&file, &header, at).unwrap().next, at);
-        assert_eq!(Overlay::new(&file, 0).unwrap().patches.len(), 2);
+        assert_eq!(Overlay::new(&file, Wanted::First).unwrap().patches.len(), 2);
+        for wanted in [Wanted::Number(1), Wanted::At(at)] {
+            let file = apply(&file, &Overlay::new(&file, wanted).unwrap());
+            let header = Header::read(&file).unwrap();
+            assert_eq!(Ifd::read(&file, &header, header.first_ifd).unwrap().next, 0);
+        }
     }
 }

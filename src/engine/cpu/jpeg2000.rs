@@ -6,6 +6,7 @@
 
 use std::sync::OnceLock;
 
+use super::openjpeg;
 use crate::engine::jpeg2000::{Codestream, Kind, Sampling};
 use crate::engine::{Codec, TileJob, TileSpec};
 use crate::error::{Error, Result};
@@ -16,8 +17,7 @@ pub struct Order<'a> {
     pub header: &'a Codestream,
     /// The codestream.
     pub stream: &'a [u8],
-    /// Where pixels go: samples side by side, in native byte order. Those of a subsampled stream
-    /// become RGB, all others are left as they are.
+    /// Where pixels go: samples as they are, side by side, in native byte order.
     pub pixels: &'a mut [u8],
     /// Bytes from a row to the next.
     pub row_bytes: usize,
@@ -46,11 +46,16 @@ pub(super) fn decode(
     };
     let mut header = Codestream::of_tile(spec, job, bytes)?;
     let failed = |what: String| Error::corrupt(format!("JPEG 2000: {what}"), job.offset);
-    let decoder = DECODER.get().ok_or_else(|| failed("there is no decoder".into()))?;
     if (header.width, header.height) != (spec.width, spec.height) {
         pixels.fill(0);
     }
     let mut stream = &bytes[header.range.clone()];
+    let row_bytes = spec.row_bytes();
+    if let Sampling::Chroma(x, y) = header.sampling {
+        let steps = [x, y].map(usize::from);
+        return subsampled(&header, steps, stream, pixels, row_bytes).map_err(failed);
+    }
+    let decoder = DECODER.get().ok_or_else(|| failed("there is no decoder".into()))?;
     let mut copy;
     // GDAL's driver shows signed bytes as unsigned ones, without those below zero.
     let lifted = header.signed && header.bits == 8;
@@ -59,13 +64,36 @@ pub(super) fn decode(
         header.make_unsigned(&mut copy);
         stream = &copy;
     }
-    let row_bytes = spec.row_bytes();
     decoder(Order { header: &header, stream, pixels, row_bytes }).map_err(failed)?;
     if lifted {
         pixels.iter_mut().for_each(|sample| *sample ^= 0x80);
     }
     if wants_rgb(kind, &header) {
         pixels.chunks_exact_mut(3).for_each(to_rgb);
+    }
+    Ok(())
+}
+
+/// Decodes YCbCr with fewer samples of chroma: each stands for all pixels around it.
+fn subsampled(
+    header: &Codestream,
+    [x_step, y_step]: [usize; 2],
+    stream: &[u8],
+    pixels: &mut [u8],
+    row_bytes: usize,
+) -> std::result::Result<(), String> {
+    let image = openjpeg::decode(stream)?;
+    let (width, height) = (header.width, header.height);
+    let small = [width.div_ceil(x_step), height.div_ceil(y_step)];
+    let plane = |index, size| image.component(index, size).ok_or("OpenJPEG sees another image");
+    let (luma, cb, cr) = (plane(0, [width, height])?, plane(1, small)?, plane(2, small)?);
+    let byte = |sample: i32| sample.clamp(0, 255) as u8;
+    for (y, row) in pixels.chunks_exact_mut(row_bytes).take(height).enumerate() {
+        for (x, pixel) in row.chunks_exact_mut(3).take(width).enumerate() {
+            let chroma = y / y_step * small[0] + x / x_step;
+            pixel.copy_from_slice(&[luma[y * width + x], cb[chroma], cr[chroma]].map(byte));
+            to_rgb(pixel);
+        }
     }
     Ok(())
 }

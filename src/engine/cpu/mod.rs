@@ -18,6 +18,7 @@ pub mod predictor;
 pub mod zstd;
 
 mod encode;
+mod openjpeg;
 mod tile;
 
 use std::ops::Range;

@@ -18,7 +18,9 @@ impl Needs {
     /// Of batches of `tiles` tiles.
     pub(super) fn of(gpu: &Gpu, spec: &TileSpec, tiles: usize) -> Answer<Needs> {
         match spec.codec {
-            Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => Ok(Needs { align: 16, temporary: 0 }),
+            Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => {
+                Ok(Needs { align: 16, temporary: 0 })
+            }
             codec @ (Codec::Deflate | Codec::Zstd) => {
                 let stored = spec.stored_row_bytes() * spec.height;
                 Ok(Needs {
