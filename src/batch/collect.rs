@@ -396,7 +396,15 @@ impl Writer {
         let rows = canvas.job(id).rows;
         let batch = Batch {
             spec: Arc::clone(&canvas.spec),
-            tiles: vec![TileJob { id, offset, len: len as usize, rows, padded: false, part: None }],
+            tiles: vec![TileJob {
+                id,
+                offset,
+                len: len as usize,
+                rows,
+                columns: 0,
+                padded: false,
+                part: None,
+            }],
             source,
             threads: 1,
         };

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::plan::{Grid, Rect, Tile};
+use crate::engine::jpeg2000::Kind;
 use crate::engine::{Codec, Part, Predictor, Sample, TileJob, TileSpec};
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
@@ -14,6 +15,7 @@ use crate::tiff::header::{ByteOrder, Header};
 use crate::tiff::ifd::{Ifd, Place};
 use crate::tiff::layout::Layout;
 use crate::tiff::striles::Striles;
+use crate::tiff::tag;
 
 /// An uncompressed image in one strip is read in slices of about this size.
 const SLICE_BYTES: u64 = 256 << 10;
@@ -81,6 +83,7 @@ impl Image {
         let layout = Layout::new(&header, &ifd)?;
         agree(&layout, expected)?;
         let mut spec = spec(&layout, expected)?;
+        plain_colours(&*source, &ifd, &spec)?;
         let striles = Striles::new(&header, &ifd, &layout)?;
         arrays_inside(&ifd, source.len())?;
         let mut grid = Grid {
@@ -159,7 +162,12 @@ impl Image {
     /// Where the tile's bytes are; `None` if the file leaves it out.
     pub fn job(&self, tile: Tile) -> Result<Option<TileJob>> {
         let id = self.grid.index(tile);
-        let rows = self.stored_rows(tile);
+        let seen = self.grid.rect(tile);
+        let rows = match self.spec.codec {
+            // Stored without padding, some are.
+            Codec::Jpeg2000(_) => seen.height as usize,
+            _ => self.stored_rows(tile),
+        };
         let (index, skip) = match self.sliced {
             // Slices are of the plane's only strip.
             Some(row) => (
@@ -185,7 +193,8 @@ impl Image {
         let len = usize::try_from(len)
             .map_err(|_| Error::corrupt(format!("tile {id} of {len} bytes"), range.offset))?;
         let offset = range.offset + skip;
-        Ok(Some(TileJob { id, offset, len, rows, padded: self.tiled, part: None }))
+        let columns = seen.width as usize;
+        Ok(Some(TileJob { id, offset, len, rows, columns, padded: self.tiled, part: None }))
     }
 }
 
@@ -250,10 +259,10 @@ pub(super) fn spec(layout: &Layout, expected: &Expected) -> Result<TileSpec> {
     if layout.fill_order != 1 {
         return unsupported("FillOrder 2");
     }
-    if layout.photometric == 6 {
+    let codec = codec(layout)?;
+    if layout.photometric == 6 && !matches!(codec, Codec::Jpeg2000(_)) {
         return unsupported("YCbCr");
     }
-    let codec = codec(layout.compression)?;
     Ok(TileSpec {
         codec,
         predictor: predictor(codec, layout)?,
@@ -261,20 +270,54 @@ pub(super) fn spec(layout: &Layout, expected: &Expected) -> Result<TileSpec> {
         samples: layout.samples_in_tile().into(),
         width: 0,
         height: 0,
-        swap: layout.byte_order != ByteOrder::NATIVE,
+        swap: layout.byte_order != ByteOrder::NATIVE && !matches!(codec, Codec::Jpeg2000(_)),
     })
 }
 
-fn codec(compression: u16) -> Result<Codec> {
-    Ok(match compression {
+fn codec(layout: &Layout) -> Result<Codec> {
+    Ok(match layout.compression {
         1 => Codec::None,
         5 => Codec::Lzw,
         8 | 32946 => Codec::Deflate,
         32773 => Codec::PackBits,
         50000 => Codec::Zstd,
         7 => return unsupported("JPEG"),
+        compression if tag::is_jpeg2000(compression) => Codec::Jpeg2000(jpeg2000(layout)?),
         other => return unsupported(format!("compression {other}")),
     })
+}
+
+fn jpeg2000(layout: &Layout) -> Result<Kind> {
+    let (bits, format) = (layout.bits_per_sample, layout.sample_format);
+    let samples = layout.samples_in_tile();
+    if !matches!(bits, 8 | 16) || !matches!(format, 1 | 2) || samples > 4 {
+        return unsupported(format!(
+            "JPEG 2000 with {samples} samples of {bits} bits and format {format}"
+        ));
+    }
+    let ycbcr = layout.photometric == 6
+        || layout.compression == tag::APERIO_YCBCR && samples == 3 && layout.photometric == 2;
+    if ycbcr && (samples, bits, format) != (3, 8, 1) {
+        return unsupported(format!("JPEG 2000 with {samples} samples of YCbCr in {bits} bits"));
+    }
+    Ok(Kind { signed: format == 2, ycbcr })
+}
+
+/// YCbCr is converted as JFIF has it; other coefficients and levels are refused.
+fn plain_colours(source: &dyn ByteSource, ifd: &Ifd, spec: &TileSpec) -> Result<()> {
+    let Codec::Jpeg2000(Kind { ycbcr: true, .. }) = spec.codec else { return Ok(()) };
+    let usual: [(u16, &[f64]); 2] = [
+        (tag::YCBCR_COEFFICIENTS, &[0.299, 0.587, 0.114]),
+        (tag::REFERENCE_BLACK_WHITE, &[0., 255., 128., 255., 128., 255.]),
+    ];
+    for (tag, usual) in usual {
+        let found = ifd.rationals(source, tag, usual.len() as u64)?;
+        let close = |(found, usual): (&f64, &f64)| (found - usual).abs() < 1e-3;
+        if found.is_some_and(|f| f.len() != usual.len() || !f.iter().zip(usual).all(close)) {
+            return unsupported(format!("YCbCr with unusual values of tag {tag}"));
+        }
+    }
+    Ok(())
 }
 
 fn predictor(codec: Codec, layout: &Layout) -> Result<Predictor> {

@@ -214,6 +214,14 @@ pub struct Api {
     pub file_beside: unsafe extern "C" fn(*const File, *const c_char) -> *mut File,
     /// Frees it. Images keep what they need.
     pub file_free: unsafe extern "C" fn(*mut File),
+    /// The name of the file as GTiff can open it, although it has no codec for its tiles; with only
+    /// one directory if one is named as GTIFF_DIR has it ("3", "off:1000"). NULL if no directory is
+    /// ours alone. Stays while the file does.
+    pub file_overlay: unsafe extern "C" fn(*mut File, *const c_char) -> *const c_char,
+    /// Whether GTiff has no codec for the tiles of the directory at this offset (0: the first).
+    pub file_is_overlaid: unsafe extern "C" fn(*const File, u64) -> c_int,
+    /// Raises the error for pixels that neither we nor GTiff can read.
+    pub file_refuse: unsafe extern "C" fn(*const File, *const c_char),
     /// Threads for the inner dataset.
     pub file_threads: unsafe extern "C" fn(*const File) -> c_int,
     /// Counters and facts for the metadata domain.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::bridge::{Api, Emit, ImageFacts, Redo, Request};
 use super::delivery::Delivery;
 use super::guard::{Located, guard};
-use super::output;
+use super::{output, overlay};
 use crate::batch::budget;
 use crate::batch::counters::Counters;
 use crate::batch::image::{Expected, Image as Tiles};
@@ -16,17 +16,19 @@ use crate::batch::plan::Rect;
 use crate::batch::reader::{Caller, Limits, Reader};
 use crate::engine::cuda::{CudaEngine, Refusal, Settings, Whereabouts};
 use crate::engine::select::{Choice, Wish, select};
-use crate::engine::{Engine, TileError};
+use crate::engine::{Codec, Engine, TileError, cpu};
 use crate::error::{Error, Result};
-use crate::gdal::log;
 use crate::gdal::vsi::{VsiFile, VsiSource};
+use crate::gdal::{jpeg2000, log};
 use crate::io::ByteSource;
 use crate::options::{self, OpenOptions, Scope};
 
 /// A file and what all its images share.
 pub struct File {
-    path: String,
-    source: Result<Arc<dyn ByteSource>>,
+    pub(super) path: String,
+    pub(super) source: Result<Arc<dyn ByteSource>>,
+    /// What GTiff is shown instead, where it has no codec.
+    pub(super) shown: Option<overlay::Shown>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -36,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) choice: Choice,
     pub(super) counters: Arc<Counters>,
     /// Why requests go to GTiff, the first reason there was.
-    gtiff_reason: Mutex<Option<String>>,
+    pub(super) gtiff_reason: Mutex<Option<String>>,
     /// For engines of devices that pixels are kept on.
     settings: Settings,
     devices: Mutex<BTreeMap<u32, Arc<CudaEngine>>>,
@@ -122,6 +124,9 @@ pub(crate) static API: Api = Api {
     file_open,
     file_beside,
     file_free,
+    file_overlay: overlay::file_overlay,
+    file_is_overlaid: overlay::file_is_overlaid,
+    file_refuse: overlay::file_refuse,
     file_threads,
     file_describe,
     file_count_gtiff,
@@ -223,6 +228,7 @@ unsafe extern "C" fn file_open(
             pair.map(|(_, value)| value.clone())
         };
         let options = OpenOptions::parse(given, log::config)?;
+        cpu::jpeg2000::provide(jpeg2000::decode);
         let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
         let settings = settings(&options, given);
         let choice = select(options.engine, settings.clone(), broken)?;
@@ -239,7 +245,7 @@ unsafe extern "C" fn file_open(
         if let Ok(source) = &source {
             shared.choice.engine.admit(source)?;
         }
-        let file = File { source, path, shared: Arc::new(shared) };
+        let file = File { source, path, shown: None, shared: Arc::new(shared) };
         Ok(Box::into_raw(Box::new(file)))
     })
 }
@@ -267,7 +273,7 @@ unsafe extern "C" fn file_beside(file: *const File, path: *const c_char) -> *mut
         let (file, path) = unsafe { (&*file, text(path)) };
         // SAFETY: no handle.
         let source = unsafe { source(&path, std::ptr::null_mut()) };
-        let beside = File { source, path, shared: Arc::clone(&file.shared) };
+        let beside = File { source, path, shown: None, shared: Arc::clone(&file.shared) };
         Ok(Box::into_raw(Box::new(beside)))
     })
 }
@@ -339,6 +345,7 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
             }
             Err(error) => {
                 // Not an error: GTiff reads it, and says what is wrong if it can't.
+                // What is ours alone is refused with the reason when it is read.
                 file.shared.leave_to_gtiff(&file.path, "read", &error);
                 Ok(std::ptr::null_mut())
             }
@@ -387,6 +394,7 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
         let failed = outcome?;
         // Only now it turned out: offsets that libtiff mends.
         let left = failed.iter().find(|f| matches!(f.error, Error::Unsupported(_)));
+        let left = left.filter(|_| !image.is_ours_alone());
         if let Some(TileError { error, .. }) = left {
             image.shared.leave_to_gtiff(&image.path, "read", error);
             return Ok(2);
@@ -401,6 +409,11 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
 }
 
 impl Image {
+    /// Whether GTiff has no codec for its tiles.
+    fn is_ours_alone(&self) -> bool {
+        matches!(self.reader.image().spec.codec, Codec::Jpeg2000(_))
+    }
+
     /// Asks GTiff for a tile that the engine failed on. What GTiff makes of it
     /// counts: its pixels, or its error beside ours.
     fn redo(
@@ -410,7 +423,6 @@ impl Image {
         bands: &[c_int],
         failed: &TileError,
     ) -> bool {
-        self.shared.counters.tiles_gtiff.bump();
         let grid = &self.reader.image().grid;
         let tile = grid.tile(failed.id);
         let Some(part) = grid.rect(tile).intersect(&delivery.window()) else { return true };
@@ -418,6 +430,11 @@ impl Image {
             "{}: image at offset {}, tile {} (column {}, row {}, plane {})",
             self.path, self.ifd_offset, failed.id, tile.column, tile.row, tile.plane
         );
+        if self.is_ours_alone() {
+            Located { place, error: &failed.error }.raise();
+            return false;
+        }
+        self.shared.counters.tiles_gtiff.bump();
         let mut asked: Vec<(usize, &[c_int])> = Vec::new();
         if grid.planes == 1 {
             asked.push((0, bands));

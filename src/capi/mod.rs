@@ -11,6 +11,7 @@ mod guard;
 mod handles;
 mod offer;
 pub mod output;
+mod overlay;
 mod place;
 
 pub(crate) use apart::NOBODY;

@@ -27,6 +27,7 @@ pub mod auto;
 pub mod cpu;
 pub mod cuda;
 pub mod interleave;
+pub mod jpeg2000;
 pub mod select;
 
 /// How the bytes of a tile are packed.
@@ -42,6 +43,8 @@ pub enum Codec {
     PackBits,
     /// TIFF 50000.
     Zstd,
+    /// TIFF 34712, 33003 and 33005: a codestream, or a JP2 file.
+    Jpeg2000(jpeg2000::Kind),
 }
 
 /// What was done to the samples before they were packed.
@@ -146,6 +149,8 @@ pub struct TileJob {
     pub len: usize,
     /// Rows that must be there; rows below are padding and may be missing.
     pub rows: usize,
+    /// Columns that are no padding.
+    pub columns: usize,
     /// Padding is likely to be stored, as in tiles; in bottom strips it is not.
     pub padded: bool,
     /// All that the sink will look at; `None` for the whole tile. An engine may deliver more.

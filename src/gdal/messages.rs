@@ -102,6 +102,14 @@ impl Drop for Handler {
     }
 }
 
+/// Runs `work` and gives back all that was said meanwhile, warnings too.
+pub fn capture_all<T>(work: impl FnOnce() -> T) -> (T, Failures) {
+    let mut handler = Handler::push();
+    let result = work();
+    let said = handler.take();
+    (result, Failures(said))
+}
+
 /// Runs `work` and gives back what failed in it.
 pub fn capture<T>(work: impl FnOnce() -> T) -> (T, Failures) {
     let mut handler = Handler::push();

@@ -4,8 +4,11 @@
 //! a safe function around one or two of them.
 
 pub mod dataset;
+pub mod jpeg2000;
 pub mod log;
+pub mod memory;
 pub mod messages;
+pub mod overlaid;
 pub mod sink;
 pub mod vsi;
 pub mod words;

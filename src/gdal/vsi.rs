@@ -310,13 +310,13 @@ impl VsiFile {
 }
 
 /// A configuration option of this thread, as it was before when dropped.
-struct Override {
+pub(super) struct Override {
     name: &'static CStr,
     before: Option<CString>,
 }
 
 impl Override {
-    fn set(name: &'static CStr, value: &CStr) -> Override {
+    pub(super) fn set(name: &'static CStr, value: &CStr) -> Override {
         // SAFETY: C strings; GDAL's answer is copied before anything can change it.
         unsafe {
             let before = CPLGetThreadLocalConfigOption(name.as_ptr(), std::ptr::null());

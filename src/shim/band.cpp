@@ -143,6 +143,8 @@ CPLErr GPUGTiffBand::BuildOverviews(const char *pszResampling, int nOverviews,
                                     void *pProgressData,
                                     CSLConstList papszOptions)
 {
+    if (nOverviews > 0 && Owner()->IsOursAlone())
+        return Owner()->Refuse("building overviews");
     Owner()->DropLevels();
     return m_poInner->BuildOverviews(pszResampling, nOverviews, panOverviewList,
                                      pfnProgress, pProgressData, papszOptions);
@@ -186,6 +188,10 @@ CPLErr GPUGTiffBand::GetHistogram(double dfMin, double dfMax, int nBuckets,
                                   GDALProgressFunc pfnProgress,
                                   void *pProgressData)
 {
+    if (Owner()->IsOursAlone())
+        return GDALRasterBand::GetHistogram(dfMin, dfMax, nBuckets, panHistogram,
+                                            bIncludeOutOfRange, bApproxOK,
+                                            pfnProgress, pProgressData);
     // GTiff remembers histograms (.aux.xml). One of the kind that can be handed
     // to it is computed here, if there is none yet; others are left to it.
     double dfSavedMin = 0;
@@ -223,6 +229,18 @@ CPLErr GPUGTiffBand::GetDefaultHistogram(double *pdfMin, double *pdfMax,
     return GDALRasterBand::GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
                                                ppanHistogram, bForce,
                                                pfnProgress, pProgressData);
+}
+
+CPLVirtualMem *GPUGTiffBand::GetVirtualMemAuto(GDALRWFlag eRWFlag,
+                                               int *pnPixelSpace,
+                                               GIntBig *pnLineSpace,
+                                               AdviseOptions papszOptions)
+{
+    return Owner()->IsOursAlone()
+               ? GDALRasterBand::GetVirtualMemAuto(eRWFlag, pnPixelSpace,
+                                                   pnLineSpace, papszOptions)
+               : GDALProxyRasterBand::GetVirtualMemAuto(
+                     eRWFlag, pnPixelSpace, pnLineSpace, papszOptions);
 }
 
 CPLErr GPUGTiffBand::AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
@@ -276,6 +294,8 @@ CPLErr GPUGTiffBand::IReadBlock(int nBlockXOff, int nBlockYOff, void *pImage)
     if (Owner()->DecodesHere() &&
         Owner()->ReadBlock(nBand, nBlockXOff, nBlockYOff, pImage, eErr))
         return eErr;
+    if (Owner()->IsOursAlone())
+        return Owner()->Refuse("a block");
     Owner()->CountPassed(true);
     return m_poInner->ReadBlock(nBlockXOff, nBlockYOff, pImage);
 }

@@ -47,6 +47,9 @@ class GPUGTiffBand final : public GDALProxyRasterBand
     CPLErr GetDefaultHistogram(double *pdfMin, double *pdfMax, int *pnBuckets,
                                GUIntBig **ppanHistogram, int bForce,
                                GDALProgressFunc, void *pProgressData) override;
+    CPLVirtualMem *GetVirtualMemAuto(GDALRWFlag eRWFlag, int *pnPixelSpace,
+                                     GIntBig *pnLineSpace,
+                                     AdviseOptions papszOptions) override;
     CPLErr AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
                       int nBufXSize, int nBufYSize, GDALDataType eDT,
                       AdviseOptions papszOptions) override;

@@ -110,6 +110,9 @@ struct Api
                        void *vsi_handle);
     File *(*file_beside)(const File *, const char *path);
     void (*file_free)(File *);
+    const char *(*file_overlay)(File *, const char *directory);
+    int (*file_is_overlaid)(const File *, uint64_t ifd_offset);
+    void (*file_refuse)(const File *, const char *what);
     int (*file_threads)(const File *);
     void (*file_describe)(const File *, void *, Emit);
     void (*file_count_gtiff)(const File *, int what);

@@ -7,6 +7,9 @@
 
 const gpugtiff::Api *g_poApi = nullptr;
 
+// GTiff's own name for what it has no codec for.
+static constexpr const char *COMPRESSION_OF_OURS = "JP2000";
+
 GPUGTiffDataset::GPUGTiffDataset(GDALDataset *poInner, FilePtr poFile,
                                  const std::string &osInnerName)
     : m_poInner(poInner), m_osInnerName(osInnerName),
@@ -31,6 +34,10 @@ GPUGTiffDataset::GPUGTiffDataset(GDALDataset *poInner,
         m_poOwnFile.reset(
             g_poApi->file_beside(m_poFile, m_osInnerName.c_str()));
         m_poFile = m_poOwnFile.get();
+    }
+    else
+    {
+        m_bOverlaid = poParent->m_bOverlaid;
     }
     SetDescription(poInner->GetDescription());
     eAccess = poInner->GetAccess();
@@ -120,6 +127,12 @@ bool GPUGTiffDataset::DecodesHere()
     return m_poImage != nullptr;
 }
 
+CPLErr GPUGTiffDataset::Refuse(const char *pszWhat) const
+{
+    g_poApi->file_refuse(m_poFile, pszWhat);
+    return CE_Failure;
+}
+
 // Every request, in one thread.
 void GPUGTiffDataset::LeaveToGTiff()
 {
@@ -138,12 +151,6 @@ bool GPUGTiffDataset::OpenImage()
 {
     if (eAccess == GA_Update || nBands == 0 || m_poFile == nullptr)
         return false;
-    // Ways of reading that users ask GTiff for by name.
-    if (CPLTestBool(CPLGetConfigOption("GTIFF_DIRECT_IO", "NO")) ||
-        !EQUAL(CPLGetConfigOption("GTIFF_VIRTUAL_MEM_IO", "NO"), "NO") ||
-        CPLTestBool(
-            CPLGetConfigOption("GTIFF_HAS_OPTIMIZED_READ_MULTI_RANGE", "NO")))
-        return false;
     GDALRasterBand *poFirst = m_poInner->GetRasterBand(1);
     gpugtiff::ImageFacts sFacts = {};
     // Asked for an item GTiff first looks for georeferencing, in files beside this
@@ -155,6 +162,15 @@ bool GPUGTiffDataset::OpenImage()
             return false;
         sFacts.ifd_offset = std::strtoull(pszOffset, nullptr, 10);
     }
+    m_bOursAlone =
+        m_bOverlaid && g_poApi->file_is_overlaid(m_poFile, sFacts.ifd_offset);
+    // Ways of reading that users ask GTiff for by name.
+    if (!m_bOursAlone &&
+        (CPLTestBool(CPLGetConfigOption("GTIFF_DIRECT_IO", "NO")) ||
+         !EQUAL(CPLGetConfigOption("GTIFF_VIRTUAL_MEM_IO", "NO"), "NO") ||
+         CPLTestBool(
+             CPLGetConfigOption("GTIFF_HAS_OPTIMIZED_READ_MULTI_RANGE", "NO"))))
+        return false;
     // Present where GTiff converts (CMYK, CIELab) rather than show samples.
     sFacts.converted = m_poInner->GetMetadataItem("SOURCE_COLOR_SPACE",
                                                   "IMAGE_STRUCTURE") != nullptr;
@@ -268,6 +284,9 @@ CPLErr GPUGTiffDataset::IBuildOverviews(
     int nListBands, const int *panBandList, GDALProgressFunc pfnProgress,
     void *pProgressData, CSLConstList papszOptions)
 {
+    // GTiff would have to read the pixels.
+    if (nOverviews > 0 && IsOursAlone())
+        return Refuse("building overviews");
     DropLevels();
     return GDALProxyDataset::IBuildOverviews(
         pszResampling, nOverviews, panOverviewList, nListBands, panBandList,
@@ -299,6 +318,14 @@ MetadataList GPUGTiffDataset::GetMetadata(const char *pszDomain)
 {
     if (pszDomain != nullptr && EQUAL(pszDomain, "GPUGTIFF"))
         return Counters();
+    if (pszDomain != nullptr && EQUAL(pszDomain, "IMAGE_STRUCTURE") &&
+        IsOursAlone())
+    {
+        m_aosStructure =
+            CSLDuplicate(const_cast<char **>(m_poInner->GetMetadata(pszDomain)));
+        m_aosStructure.SetNameValue("COMPRESSION", COMPRESSION_OF_OURS);
+        return m_aosStructure.List();
+    }
     return GDALProxyDataset::GetMetadata(pszDomain);
 }
 
@@ -307,6 +334,9 @@ const char *GPUGTiffDataset::GetMetadataItem(const char *pszName,
 {
     if (pszDomain != nullptr && EQUAL(pszDomain, "GPUGTIFF"))
         return CSLFetchNameValue(Counters(), pszName);
+    if (pszDomain != nullptr && EQUAL(pszDomain, "IMAGE_STRUCTURE") &&
+        EQUAL(pszName, "COMPRESSION") && IsOursAlone())
+        return COMPRESSION_OF_OURS;
     return GDALProxyDataset::GetMetadataItem(pszName, pszDomain);
 }
 

@@ -78,6 +78,23 @@ class GPUGTiffDataset final : public GDALProxyDataset
     bool DecodesHere();
     void LeaveToGTiff();
 
+    // Whether GTiff has no codec for the tiles, so that nobody else reads them.
+    bool IsOursAlone()
+    {
+        if (m_bOverlaid)
+            DecodesHere();
+        return m_bOursAlone;
+    }
+
+    // GTiff sees an overlay of the file.
+    void SetOverlaid()
+    {
+        m_bOverlaid = true;
+    }
+
+    // Raises the error for what is neither ours nor GTiff's.
+    CPLErr Refuse(const char *pszWhat) const;
+
     // The mask that GDAL's core knows for an overview file: a part of the mask of
     // the file it belongs to. nullptr if there is none.
     GDALRasterBand *BorrowedMask(int nBandIn);
@@ -133,6 +150,8 @@ class GPUGTiffDataset final : public GDALProxyDataset
     // dataset to read from.
     template <class Read> CPLErr Pass(bool bInThreads, Read oRead)
     {
+        if (IsOursAlone())
+            return Refuse("a window");
         CountPassed(false);
         // With OVERVIEW_LEVEL=NONE we are told, and GTiff by us.
         m_poInner->SetEnableOverviews(AreOverviewsEnabled());
@@ -241,6 +260,8 @@ class GPUGTiffDataset final : public GDALProxyDataset
     const gpugtiff::File *m_poFile = nullptr;
     std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree> m_poImage{};
     bool m_bImageTried = false;
+    bool m_bOverlaid = false;
+    bool m_bOursAlone = false;
     bool m_bInnerHasRead = false;
     bool m_bPipelined = false;
     std::unique_ptr<GDALDataset> m_poThreaded{};
@@ -248,6 +269,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
     int m_nPid;
     std::map<GDALDataset *, std::unique_ptr<GPUGTiffDataset>> m_oLevels{};
     CPLStringList m_aosCounters{};
+    CPLStringList m_aosStructure{};
 
     CPL_DISALLOW_COPY_ASSIGN(GPUGTiffDataset)
 };

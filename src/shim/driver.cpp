@@ -6,6 +6,7 @@
 #include "create.h"
 #include "dataset.h"
 #include "gdal_frmts.h"
+#include "messages.h"
 
 namespace
 {
@@ -131,6 +132,66 @@ bool IsStream(const GDALOpenInfo *poOpenInfo)
            VSIFTellL(poOpenInfo->fpL) != 0;
 }
 
+// What a name says between GTIFF_DIR: and the file.
+std::string DirectoryOf(const std::string &osName)
+{
+    constexpr const char *DIRECTORY = "GTIFF_DIR:";
+    if (!STARTS_WITH_CI(osName.c_str(), DIRECTORY))
+        return std::string();
+    const size_t nFile = FileOf(osName.c_str()) - osName.c_str();
+    return osName.substr(strlen(DIRECTORY), nFile - strlen(DIRECTORY) - 1);
+}
+
+// Has GTiff open a file that it refused for its codec, as the overlay shows it.
+GDALDataset *OpenOverlaid(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile)
+{
+    const std::string osName(poOpenInfo->pszFilename);
+    const char *pszOverlay =
+        g_poApi->file_overlay(psFile, DirectoryOf(osName).c_str());
+    if (pszOverlay == nullptr)
+        return nullptr;
+    if (FileOf(osName.c_str()) != osName.c_str())
+    {
+        GDALOpenInfo oOverlay(pszOverlay, poOpenInfo->nOpenFlags);
+        oOverlay.papszOpenOptions = poOpenInfo->papszOpenOptions;
+        return GPUGTiffOpenInner(&oOverlay, 0);
+    }
+    // Under its own name, so that GTiff finds what lies beside the file.
+    if (poOpenInfo->fpL != nullptr)
+        VSIFCloseL(poOpenInfo->fpL);
+    poOpenInfo->fpL = VSIFOpenL(pszOverlay, "rb");
+    return poOpenInfo->fpL ? GPUGTiffOpenInner(poOpenInfo, 0) : nullptr;
+}
+
+// The inner dataset: GTiff's, or GTiff's of the overlay.
+GDALDataset *OpenEither(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile,
+                        bool &bOverlaid)
+{
+    if (poOpenInfo->eAccess == GA_Update || IsStream(poOpenInfo))
+        return GPUGTiffOpenInner(poOpenInfo, 0);
+    GPUGTiffMessages oMessages;
+    CPLSetCurrentErrorHandlerCatchDebug(FALSE);
+    GDALDataset *poInner = nullptr;
+    {
+        // What is raised below makes the state.
+        CPLErrorStateBackuper oBackuper;
+        poInner = GPUGTiffOpenInner(poOpenInfo, 0);
+        if (poInner == nullptr)
+        {
+            GPUGTiffMessages oOfOverlay;
+            poInner = OpenOverlaid(poOpenInfo, psFile);
+            bOverlaid = poInner != nullptr;
+            if (bOverlaid)
+            {
+                oMessages.Clear();
+                oOfOverlay.Raise();
+            }
+        }
+    }
+    oMessages.Raise();
+    return poInner;
+}
+
 GDALDataset *OpenThrough(GDALOpenInfo *poOpenInfo)
 {
     GPUGTiffDataset::FilePtr poFile(g_poApi->file_open(
@@ -141,10 +202,13 @@ GDALDataset *OpenThrough(GDALOpenInfo *poOpenInfo)
         return nullptr;
     const bool bStream = IsStream(poOpenInfo);
     const std::string osName(poOpenInfo->pszFilename);
-    GDALDataset *poInner = GPUGTiffOpenInner(poOpenInfo, 0);
+    bool bOverlaid = false;
+    GDALDataset *poInner = OpenEither(poOpenInfo, poFile.get(), bOverlaid);
     if (poInner == nullptr)
         return nullptr;
     auto poDS = new GPUGTiffDataset(poInner, std::move(poFile), osName);
+    if (bOverlaid)
+        poDS->SetOverlaid();
     if (bStream)
         poDS->LeaveToGTiff();
     return poDS;

@@ -215,6 +215,22 @@ impl Ifd {
         Ok(bytes)
     }
 
+    /// The quotients of a tag's RATIONALs, at most `limit` of them; `None` where it is absent.
+    pub fn rationals(
+        &self,
+        source: &dyn ByteSource,
+        tag: u16,
+        limit: u64,
+    ) -> Result<Option<Vec<f64>>> {
+        let Some(entry) = self.find(tag) else { return Ok(None) };
+        if entry.kind != kind::RATIONAL {
+            return Err(self.odd(entry, "a type that is no RATIONAL"));
+        }
+        let bytes = self.value(source, entry, 8 * limit)?;
+        let number = |bytes: &[u8]| self.byte_order.uint(bytes) as f64;
+        Ok(Some(bytes.chunks_exact(8).map(|r| number(&r[..4]) / number(&r[4..])).collect()))
+    }
+
     /// The first `count` numbers of a value that is at hand.
     fn numbers(&self, entry: &Entry, count: u16) -> Result<Vec<u64>> {
         let signed = kind::integer(entry.kind)

@@ -137,7 +137,8 @@ impl Layout {
     /// YCbCr is stored subsampled, and some 8-bit colours GTiff shows as RGBA.
     fn refuse_conversions(&self) -> Result<()> {
         let shown_as_rgba = matches!(self.photometric, 5 | 8 | 32844 | 32845);
-        if self.photometric == 6 || shown_as_rgba && self.bits_per_sample <= 8 {
+        let subsampled = self.photometric == 6 && !tag::is_jpeg2000(self.compression);
+        if subsampled || shown_as_rgba && self.bits_per_sample <= 8 {
             return Err(Error::Unsupported(format!(
                 "PhotometricInterpretation {} with {} bits",
                 self.photometric, self.bits_per_sample

@@ -27,6 +27,10 @@ pub const STRIP_BYTE_COUNTS: u16 = 279;
 pub const PLANAR_CONFIGURATION: u16 = 284;
 /// Predictor.
 pub const PREDICTOR: u16 = 317;
+/// YCbCrCoefficients.
+pub const YCBCR_COEFFICIENTS: u16 = 529;
+/// ReferenceBlackWhite.
+pub const REFERENCE_BLACK_WHITE: u16 = 532;
 /// TileWidth.
 pub const TILE_WIDTH: u16 = 322;
 /// TileLength.
@@ -62,6 +66,14 @@ pub const LAYOUT: [u16; 15] = [
     IMAGE_DEPTH,
     TILE_DEPTH,
 ];
+
+/// Whether a Compression is JPEG 2000: as registered, and as Aperio's scanners write it.
+pub fn is_jpeg2000(compression: u16) -> bool {
+    matches!(compression, 34712 | APERIO_YCBCR | 33005)
+}
+
+/// The Compression of Aperio's whose samples are YCbCr, whatever Photometric says.
+pub const APERIO_YCBCR: u16 = 33003;
 
 /// The types of fields.
 pub mod kind {

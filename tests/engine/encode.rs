@@ -108,6 +108,7 @@ impl Case {
             offset: range.start as u64,
             len: range.len(),
             rows: job.rows,
+            columns: self.spec.width,
             padded: false,
             part: None,
         });
@@ -224,6 +225,7 @@ pub(crate) fn short_strips_store_their_rows_only(engine: &dyn Engine) {
             offset: range.start as u64,
             len: range.len(),
             rows: 8,
+            columns: case.spec.width,
             padded: false,
             part: None,
         };

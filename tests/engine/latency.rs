@@ -83,6 +83,7 @@ fn batch(side: usize, source: Arc<dyn ByteSource>) -> Batch {
         id: id as u64,
         offset: (id * len) as u64,
         len,
+        columns: side,
         rows: side,
         padded: true,
         part: None,

@@ -49,7 +49,15 @@ impl Case {
         let id = 1000 + self.jobs.len() as u64 * 7;
         let offset = self.file.len() as u64;
         self.file.extend_from_slice(stored);
-        self.jobs.push(TileJob { id, offset, len: stored.len(), rows, padded: false, part: None });
+        self.jobs.push(TileJob {
+            id,
+            offset,
+            len: stored.len(),
+            rows,
+            columns: 0,
+            padded: false,
+            part: None,
+        });
         id
     }
 
@@ -303,7 +311,15 @@ pub(crate) fn a_source_that_fails_is_an_error(engine: &dyn Engine) {
         }
     }
     let tiles = (0..5)
-        .map(|id| TileJob { id, offset: 1000 * id, len: 600, rows: 24, padded: true, part: None })
+        .map(|id| TileJob {
+            id,
+            offset: 1000 * id,
+            len: 600,
+            rows: 24,
+            columns: 0,
+            padded: true,
+            part: None,
+        })
         .collect();
     let spec = Arc::new(plain(Codec::Deflate));
     let batch = Batch { spec, tiles, source: Arc::new(Broken), threads: 2 };

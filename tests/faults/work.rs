@@ -70,7 +70,7 @@ fn decode(
         .map(|id| {
             let range = packed.tiles[id as usize].clone();
             let (offset, len) = (range.start as u64, range.len());
-            TileJob { id, offset, len, rows: 24, padded: true, part: None }
+            TileJob { id, offset, len, rows: 24, columns: 0, padded: true, part: None }
         })
         .collect();
     let keep = Keep::default();

@@ -192,6 +192,7 @@ impl Stored {
             offset: range.start as u64,
             len: range.len(),
             rows,
+            columns: 0,
             padded: true,
             part: None,
         };

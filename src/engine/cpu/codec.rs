@@ -28,6 +28,8 @@ pub enum CodecError {
     NoRoom,
     /// A compressor could not be allocated.
     NoMemory,
+    /// Nobody here packs or unpacks with this codec.
+    Unsupported,
     /// The compressor failed; the text is the library's.
     NotPacked(&'static str),
 }
@@ -45,6 +47,7 @@ impl fmt::Display for CodecError {
             Self::TileTooLarge => f.write_str("LZW tile of 1 GiB or more"),
             Self::NoRoom => f.write_str("compressed tile does not fit its slot"),
             Self::NoMemory => f.write_str("no memory for a compressor"),
+            Self::Unsupported => f.write_str("no codec of ours"),
             Self::NotPacked(reason) => write!(f, "tile was not compressed: {reason}"),
         }
     }

@@ -11,12 +11,14 @@
 pub mod codec;
 pub mod deflate;
 pub mod isal;
+pub mod jpeg2000;
 pub mod lzw;
 pub mod packbits;
 pub mod predictor;
 pub mod zstd;
 
 mod encode;
+mod openjpeg;
 mod tile;
 
 use std::ops::Range;

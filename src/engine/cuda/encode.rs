@@ -251,6 +251,7 @@ impl<'a> Flight<'a> {
                 offset: 0,
                 len: range.len(),
                 rows: self.jobs[self.kept[n]].rows,
+                columns: spec.width,
                 padded: false,
                 part: None,
             };

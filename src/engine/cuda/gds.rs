@@ -89,6 +89,7 @@ impl Files {
 fn is_stowed(codec: Codec) -> bool {
     match codec {
         Codec::None | Codec::Lzw | Codec::Deflate | Codec::PackBits | Codec::Zstd => true,
+        Codec::Jpeg2000(_) => false,
     }
 }
 

@@ -88,6 +88,7 @@ fn round_trip(engine: &CudaEngine, codec: Codec) -> Result<(), String> {
         offset: range.start as u64,
         len: range.len(),
         rows: HEIGHT,
+        columns: WIDTH,
         padded: true,
         part: None,
     };

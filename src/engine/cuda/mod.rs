@@ -105,7 +105,7 @@ pub struct Settings {
 /// tile in 31 bits.
 pub(super) fn decodes(spec: &TileSpec) -> bool {
     let bytes = spec.tile_bytes().max(spec.stored_row_bytes().saturating_mul(spec.height));
-    bytes <= LARGEST_BATCH
+    bytes <= LARGEST_BATCH && !matches!(spec.codec, Codec::Jpeg2000(_))
 }
 
 /// Whether it encodes such tiles. docs/cuda.md says why LZW and PackBits are left to the CPU.

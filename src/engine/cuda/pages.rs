@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn job(offset: u64, len: usize) -> TileJob {
-        TileJob { id: 0, offset, len, rows: 1, padded: true, part: None }
+        TileJob { id: 0, offset, len, columns: 1, rows: 1, padded: true, part: None }
     }
 
     #[test]

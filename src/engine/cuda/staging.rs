@@ -158,6 +158,7 @@ pub(super) fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
         }
         // The kernels take any stream and say what became of it.
         Codec::None | Codec::Lzw | Codec::PackBits => true,
+        Codec::Jpeg2000(_) => false,
     };
     item.on_device = fits;
 }

@@ -17,11 +17,13 @@ counts! {
         decoded_deflate => "CUDA_TILES_DECODED_DEFLATE",
         decoded_packbits => "CUDA_TILES_DECODED_PACKBITS",
         decoded_zstd => "CUDA_TILES_DECODED_ZSTD",
+        decoded_jpeg2000 => "CUDA_TILES_DECODED_JPEG2000",
         cpu_none => "CUDA_TILES_ON_CPU_NONE",
         cpu_lzw => "CUDA_TILES_ON_CPU_LZW",
         cpu_deflate => "CUDA_TILES_ON_CPU_DEFLATE",
         cpu_packbits => "CUDA_TILES_ON_CPU_PACKBITS",
         cpu_zstd => "CUDA_TILES_ON_CPU_ZSTD",
+        cpu_jpeg2000 => "CUDA_TILES_ON_CPU_JPEG2000",
         /// Tiles that the device encoded.
         encoded => "CUDA_TILES_ENCODED",
         /// Tiles that were sent to the device, or could not be, and were done again on the CPU.
@@ -72,6 +74,7 @@ impl Tally {
             Codec::Deflate => [&self.decoded_deflate, &self.cpu_deflate],
             Codec::PackBits => [&self.decoded_packbits, &self.cpu_packbits],
             Codec::Zstd => [&self.decoded_zstd, &self.cpu_zstd],
+            Codec::Jpeg2000(_) => [&self.decoded_jpeg2000, &self.cpu_jpeg2000],
         }
     }
 

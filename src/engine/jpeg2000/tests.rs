@@ -1,0 +1,119 @@
+use super::*;
+
+macro_rules! fixture {
+    ($name:literal) => {
+        include_bytes!(concat!("../../../tests/jpeg2000/", $name, ".j2k"))
+    };
+}
+
+fn spec(bytes: u8, samples: usize, kind: Kind) -> TileSpec {
+    TileSpec {
+        codec: Codec::Jpeg2000(kind),
+        predictor: crate::engine::Predictor::None,
+        sample: Sample::Whole { bytes, unit: bytes },
+        samples,
+        width: 32,
+        height: 32,
+        swap: false,
+    }
+}
+
+const JOB: TileJob =
+    TileJob { id: 0, offset: 7, len: 0, rows: 32, columns: 32, padded: true, part: None };
+
+fn check(bytes: &[u8], spec: &TileSpec) -> std::result::Result<Codestream, String> {
+    Codestream::of_tile(spec, &JOB, bytes).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_streams_say() {
+    let facts = |bytes: &[u8]| {
+        let found = Codestream::find(bytes).unwrap();
+        assert_eq!((found.width, found.height, found.range.start), (32, 32, 0));
+        (found.components, found.bits, found.signed, found.converts, found.reversible)
+    };
+    assert_eq!(facts(fixture!("u8")), (1, 8, false, false, true));
+    assert_eq!(facts(fixture!("i8")), (1, 8, true, false, true));
+    assert_eq!(facts(fixture!("u16x4")), (4, 16, false, false, true));
+    assert_eq!(facts(fixture!("i16x3-mct")), (3, 16, true, true, true));
+    assert_eq!(facts(fixture!("u8x3-lossy")), (3, 8, false, true, false));
+    let sampling = |bytes: &[u8]| Codestream::find(bytes).unwrap().sampling;
+    assert_eq!(sampling(fixture!("u8x3")), Sampling::Full);
+    assert_eq!(sampling(fixture!("u8x3-422")), Sampling::Chroma(2, 1));
+    assert_eq!(sampling(fixture!("u8x3-420")), Sampling::Chroma(2, 2));
+    let cropped = Codestream::find(fixture!("u8-cropped")).unwrap();
+    assert_eq!((cropped.width, cropped.height), (20, 27));
+}
+
+#[test]
+fn boxes_and_trailing_bytes() {
+    let stream = fixture!("u8").to_vec();
+    let header = [&20u32.to_be_bytes()[..], b"ftyp", b"jp2 ", &[0; 8]].concat();
+    let length = (8 + stream.len() as u32).to_be_bytes();
+    let long = [&1u32.to_be_bytes()[..], b"jp2c", &(16 + stream.len() as u64).to_be_bytes()];
+    for start in [
+        [&length[..], b"jp2c"].concat(),
+        [&0u32.to_be_bytes()[..], b"jp2c"].concat(),
+        long.concat(),
+    ] {
+        let file = [&SIGNATURE[..], &header, &start, &stream].concat();
+        let found = Codestream::find(&file).unwrap();
+        assert_eq!(file[found.range], stream);
+    }
+    for wrong in [&b"jp2d"[..], b""] {
+        let file = [&SIGNATURE[..], &header, &length, wrong, &stream].concat();
+        assert!(Codestream::find(&file).is_err(), "{wrong:?}");
+    }
+    let padded = [&stream[..], &[0; 100]].concat();
+    assert_eq!(Codestream::find(&padded).unwrap().range, 0..stream.len());
+}
+
+#[test]
+fn a_stream_must_hold_its_tile() {
+    let plain = Kind::default();
+    let right = spec(1, 1, plain);
+    assert!(check(fixture!("u8"), &right).is_ok());
+    let said = |bytes: &[u8], spec: &TileSpec| check(bytes, spec).unwrap_err();
+    for (bytes, spec, what) in [
+        (&fixture!("u8-cropped")[..], right.clone(), "20 x 27 pixels where a tile has 32 x 32"),
+        (fixture!("u8"), TileSpec { width: 31, ..right.clone() }, "32 x 32 pixels where"),
+        (fixture!("u8x2"), right.clone(), "2 components of 8 bits where a tile has 1 of 8"),
+        (fixture!("u16"), right.clone(), "1 components of 16 bits"),
+        (fixture!("i8"), right.clone(), "signed components where samples are unsigned"),
+        (fixture!("u8x3-422"), super::tests::spec(1, 3, plain), "subsampled"),
+    ] {
+        assert!(said(bytes, &spec).contains(what), "{}", said(bytes, &spec));
+    }
+    let ycbcr = spec(1, 3, Kind { ycbcr: true, ..plain });
+    assert!(check(fixture!("u8x3-422"), &ycbcr).is_ok());
+    let edge = TileJob { columns: 20, rows: 20, ..JOB };
+    assert!(Codestream::of_tile(&right, &edge, fixture!("u8-cropped")).is_ok());
+    let beyond = TileJob { columns: 21, rows: 20, ..JOB };
+    assert!(Codestream::of_tile(&right, &beyond, fixture!("u8-cropped")).is_err());
+}
+
+#[test]
+fn every_cut_and_every_bit_is_survived() {
+    for stream in [&fixture!("u8")[..], fixture!("u8-tiles"), fixture!("u8x3-lossy")] {
+        for len in 0..stream.len() {
+            let cut = Codestream::find(&stream[..len]);
+            // Without its last marker a stream is whole still.
+            assert_eq!(cut.is_ok(), len == stream.len() - 2, "{len} of {}", stream.len());
+        }
+        for bit in 0..stream.len() * 8 {
+            let mut wrong = stream.to_vec();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(found) = Codestream::find(&wrong) {
+                assert!(found.range.end <= wrong.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn unsigned_in_every_component() {
+    let mut stream = fixture!("i16x3-mct").to_vec();
+    let mut found = Codestream::find(&stream).unwrap();
+    found.make_unsigned(&mut stream);
+    assert!(!Codestream::find(&stream).unwrap().signed);
+}
