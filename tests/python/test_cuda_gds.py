@@ -52,7 +52,7 @@ KINDS = [
 def test_every_kind_on_the_device_alone(kind, tmp_path):
     codec, predictor, dtype, bands, interleave, endian, tile = kind
     how = test_cuda.options(codec, predictor, tile, interleave, endian)
-    path = test_cuda.make(tmp_path / "in.tif", dtype, bands, options=how)
+    path = test_cuda.make(tmp_path / "in.tif", dtype, bands, (150, 109), how)
     done = direct(read(path, tmp_path, SCHEDULE="adversarial", RACES=1, SEED=harness.SEED, ORDER="contrary"))
     # The file was written from front to back: its tiles are neighbours.
     assert done.counter("CUDA_GDS_TILES_MERGED") == done.counter("CUDA_TILES_DECODED")
