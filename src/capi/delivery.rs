@@ -336,11 +336,8 @@ impl Caller for Delivery<'_> {
             }
         } else if covered && !self.policy.always && (streaming || !self.policy.whole_tiles) {
             return false;
-        } else if !self.policy.always {
-            let part = image.part(tile, &self.window, image.spec.height);
-            if part.is_some_and(|part| image.is_as_good_as_kept(&part)) {
-                return false;
-            }
+        } else if !self.policy.always && image.is_as_good_as_kept(tile, &self.window) {
+            return false;
         }
         let mut blocks = Vec::new();
         for band in self.bands_to_keep(tile) {
