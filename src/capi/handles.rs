@@ -242,6 +242,9 @@ unsafe extern "C" fn file_open(
         };
         // SAFETY: GDAL's own handle of the file, or NULL.
         let source = unsafe { source(&path, open) };
+        if let Ok(source) = &source {
+            shared.choice.engine.admit(source)?;
+        }
         let file = File { source, path, shown: None, shared: Arc::new(shared) };
         Ok(Box::into_raw(Box::new(file)))
     })
@@ -250,12 +253,15 @@ unsafe extern "C" fn file_open(
 /// What the CUDA engine is to know.
 fn settings(options: &OpenOptions, given: impl Fn(&str) -> Option<String>) -> Settings {
     let nvcomp = log::config("GPUGTIFF_NVCOMP").filter(|path| !path.is_empty());
+    let cufile = log::config("GPUGTIFF_CUFILE").filter(|path| !path.is_empty());
     let level = ["ZLEVEL", "ZSTD_LEVEL", "LEVEL"].iter().any(|name| given(name).is_some());
     Settings {
         whereabouts: Whereabouts { device: options.device, nvcomp: nvcomp.map(Into::into) },
         device_bytes: options.device_bytes,
         batch_bytes: options.batch_bytes,
         verify: options.verify,
+        gds: options.gds,
+        cufile: cufile.map(Into::into),
         level_given: level,
         patient: options.engine == Wish::Cuda,
     }

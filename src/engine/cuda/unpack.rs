@@ -42,6 +42,26 @@ pub(super) fn room(spec: &TileSpec, job: &TileJob) -> usize {
     spec.stored_row_bytes() * rows
 }
 
+/// What `stow` has to look at: 1 is zlib, 2 is ZSTD.
+pub(super) fn framing(codec: Codec) -> u32 {
+    match codec {
+        Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => 0,
+        Codec::Deflate => 1,
+        Codec::Zstd => 2,
+    }
+}
+
+/// A stream that is right and holds nothing.
+pub(super) fn nothing(codec: Codec) -> &'static [u8] {
+    match codec {
+        Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => &[],
+        // One last block of fixed codes, which ends at once.
+        Codec::Deflate => &[3, 0],
+        // Magic, one segment of no bytes, one last raw block of none.
+        Codec::Zstd => &[0x28, 0xB5, 0x2F, 0xFD, 0x20, 0, 1, 0, 0],
+    }
+}
+
 /// Unpacks on a stream. What became of each tile is in the tables afterwards.
 ///
 /// # Safety
