@@ -334,10 +334,11 @@ impl Caller for Delivery<'_> {
             if image.spec.samples == 1 || !self.policy.all_bands {
                 return true;
             }
-        } else if covered && !self.policy.always && (streaming || !self.policy.whole_tiles) {
-            return false;
-        } else if !self.policy.always && image.is_as_good_as_kept(tile, &self.window) {
-            return false;
+        } else if !self.policy.always {
+            let passed_by = covered && (streaming || !self.policy.whole_tiles);
+            if passed_by || image.is_as_good_as_kept(tile, &self.window) {
+                return false;
+            }
         }
         let mut blocks = Vec::new();
         for band in self.bands_to_keep(tile) {
