@@ -262,7 +262,9 @@ GDALDataset *Open(GDALOpenInfo *poOpenInfo)
     if (!g_sKept.poDriver->pfnIdentify(&oInner))
     {
         CPLError(CE_Failure, CPLE_OpenFailed,
-                 "GPUGTiff: '%s' is not a TIFF file that can be opened",
+                 oInner.bStatOK
+                     ? "GPUGTiff: '%s' is not a TIFF file that can be opened"
+                     : "GPUGTiff: %s: No such file or directory",
                  oInner.pszFilename);
         return nullptr;
     }
@@ -336,10 +338,24 @@ std::string CreationOptionList(bool bDefaults)
     return osList;
 }
 
+// A file of that name could be made, but not be opened by it.
+bool IsTarget(const char *pszFilename)
+{
+    if (!STARTS_WITH_CI(pszFilename, PREFIX))
+        return true;
+    CPLError(CE_Failure, CPLE_IllegalArg,
+             "GPUGTiff: '%s': the prefix %s is for opening; to write with this "
+             "driver name it as the format (-of GPUGTiff)",
+             pszFilename, PREFIX);
+    return false;
+}
+
 template <bool bAsGTiff>
 GDALDataset *Create(const char *pszFilename, int nXSize, int nYSize, int nBands,
                     GDALDataType eType, CreationOptions papszOptions)
 {
+    if (!IsTarget(pszFilename))
+        return nullptr;
     return GPUGTiffCreate(pszFilename, nXSize, nYSize, nBands, eType,
                           papszOptions, bAsGTiff);
 }
@@ -349,6 +365,8 @@ GDALDataset *CreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
                         int bStrict, CreationOptions papszOptions,
                         GDALProgressFunc pfnProgress, void *pProgressData)
 {
+    if (!IsTarget(pszFilename))
+        return nullptr;
     return GPUGTiffCreateCopy(pszFilename, poSrcDS, bStrict, papszOptions,
                               pfnProgress, pProgressData, bAsGTiff);
 }
