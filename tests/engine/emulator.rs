@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use gpugtiff::engine::Engine;
 use gpugtiff::engine::cuda::{CudaEngine, Gds, Refusal, Settings, Verify, Whereabouts};
 
+use crate::on_file::OnFile;
+
 /// Loads the emulator as libcuda.so.1; whoever asks for that name from now on gets it.
 fn load() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
@@ -35,6 +37,11 @@ pub(crate) fn try_engine(verify: Verify, batch_bytes: usize) -> Result<CudaEngin
 pub(crate) fn try_direct(verify: Verify, batch_bytes: usize) -> Result<CudaEngine, Refusal> {
     let (gds, cufile) = (Gds::Yes, Some(load()));
     CudaEngine::new(Settings { gds, cufile, ..settings(verify, batch_bytes) })
+}
+
+/// The same with what users have by default, given real files.
+pub(crate) fn on_file(verify: Verify) -> OnFile {
+    OnFile(try_direct(verify, 64 << 20).unwrap_or_else(|refusal| panic!("{refusal}")))
 }
 
 fn settings(verify: Verify, batch_bytes: usize) -> Settings {

@@ -18,7 +18,7 @@ use crate::tiles::Random;
 
 /// Nothing is compared, and neither the CPU nor a read by the host may hide anything.
 fn alone(what: impl Fn(&dyn Engine), least: u64) {
-    let engine = on_file::engine(Verify::No);
+    let engine = emulator::on_file(Verify::No);
     what(&engine);
     for name in ["CUDA_TILES_REDONE", "CUDA_TILES_BUSY", "CUDA_FAULTS", "CUDA_GDS_FALLBACKS"] {
         assert_eq!(count(&engine, name), 0, "{name}: {:?}", engine.notices());
@@ -43,7 +43,7 @@ fn random_batches_decode_exactly() {
 /// The CPU and the host may help.
 #[test]
 fn manners() {
-    let engine = on_file::engine(Verify::All);
+    let engine = emulator::on_file(Verify::All);
     suite::short_bottom_tiles_are_taken(&engine);
     suite::a_source_that_fails_is_an_error(&engine);
     suite::any_number_of_threads_gives_the_same(&engine);

@@ -130,7 +130,7 @@ damage!(reference_damage, Naive);
 manners!(cuda_manners, emulator::engine(Verify::All));
 damage!(
     gds_damage,
-    on_file::engine(Verify::First),
+    emulator::on_file(Verify::First),
     ignore = "started by bad_tiles_whatever_nvcomp_makes_of_them"
 );
 damage!(

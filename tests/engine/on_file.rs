@@ -7,14 +7,12 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gpugtiff::engine::cuda::{CudaEngine, Verify};
+use gpugtiff::engine::cuda::CudaEngine;
 use gpugtiff::engine::{
     Batch, Engine, EngineReport, Packed, PixelBatch, PixelSource, Staged, TileSpec,
 };
 use gpugtiff::error::{Cause, Error, Result};
 use gpugtiff::io::ByteSource;
-
-use crate::emulator;
 
 /// A local file.
 pub(crate) struct Local(File);
@@ -56,10 +54,6 @@ impl ByteSource for Local {
 
 /// The engine.
 pub(crate) struct OnFile(pub(crate) CudaEngine);
-
-pub(crate) fn engine(verify: Verify) -> OnFile {
-    OnFile(emulator::try_direct(verify, 64 << 20).unwrap_or_else(|refusal| panic!("{refusal}")))
-}
 
 impl Engine for OnFile {
     fn name(&self) -> &'static str {

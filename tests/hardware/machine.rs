@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use gpugtiff::engine::Engine;
-use gpugtiff::engine::cuda::{CudaEngine, Settings, Verify, Whereabouts};
+use gpugtiff::engine::cuda::{CudaEngine, Gds, Refusal, Settings, Verify, Whereabouts};
 
 /// The emulated driver and nvCOMP, if they are to be used.
 pub(crate) fn emulator() -> Option<PathBuf> {
@@ -47,10 +47,21 @@ pub(crate) fn engine(verify: Verify) -> CudaEngine {
 
 /// The same with another BATCH_MB, in bytes.
 pub(crate) fn engine_with(verify: Verify, batch_bytes: usize) -> CudaEngine {
+    CudaEngine::new(settings(verify, batch_bytes)).unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+/// The same, reading local files past the host, or why it cannot.
+pub(crate) fn direct(verify: Verify) -> Result<CudaEngine, Refusal> {
+    let given = || std::env::var_os("GPUGTIFF_CUFILE").map(PathBuf::from);
+    let cufile = emulator().map(load).or_else(given);
+    CudaEngine::new(Settings { gds: Gds::Yes, cufile, ..settings(verify, 64 << 20) })
+}
+
+fn settings(verify: Verify, batch_bytes: usize) -> Settings {
     let given = || std::env::var_os("GPUGTIFF_NVCOMP").map(PathBuf::from);
     let device = std::env::var("GPUGTIFF_DEVICE").ok().and_then(|number| number.parse().ok());
     let nvcomp = emulator().map(load).or_else(given);
-    let settings = Settings {
+    Settings {
         whereabouts: Whereabouts { device, nvcomp },
         device_bytes: None,
         batch_bytes,
@@ -58,8 +69,7 @@ pub(crate) fn engine_with(verify: Verify, batch_bytes: usize) -> CudaEngine {
         level_given: true,
         patient: true,
         ..Settings::default()
-    };
-    CudaEngine::new(settings).unwrap_or_else(|refusal| panic!("{refusal}"))
+    }
 }
 
 /// What the engine counted under this name.

@@ -16,6 +16,8 @@
 mod encode;
 #[path = "../engine/naive.rs"]
 mod naive;
+#[path = "../engine/on_file.rs"]
+mod on_file;
 #[path = "../engine/suite.rs"]
 mod suite;
 #[path = "../engine/tiles.rs"]

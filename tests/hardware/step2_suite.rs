@@ -5,6 +5,7 @@ use gpugtiff::engine::Engine;
 use gpugtiff::engine::cuda::Verify;
 
 use crate::machine::{count, engine};
+use crate::on_file::OnFile;
 use crate::{encode, machine, report, suite};
 
 /// Thousands of small batches: not where the driver is emulated, and the engine's own tests have
@@ -85,4 +86,25 @@ suite! {
     encode::batches_encoded_at_once_do_not_mix,
     suite::every_kind_of_small_tile_decodes_exactly,
     encode::every_kind_of_small_tile_encodes_exactly,
+}
+
+/// GDS=YES, on files in TMPDIR: there should be a disk behind it that cuFile supports.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn files_past_the_host() {
+    let title = "files past the host (GDS=YES), VERIFY=ALL";
+    let engine = match machine::direct(Verify::All) {
+        Ok(engine) => OnFile(engine),
+        Err(refusal) => return report::left_out(title, &refusal.to_string()),
+    };
+    report::chapter(title, |text| {
+        suite::every_kind_of_small_tile_decodes_exactly(&engine);
+        suite::any_number_of_threads_gives_the_same(&engine);
+        judge(&engine, title);
+        for name in ["CUDA_GDS_READS", "CUDA_GDS_BYTES", "CUDA_GDS_FALLBACKS", "CUDA_TILES_DECODED"]
+        {
+            report::row(text, &[&name, &count(&engine, name)]);
+        }
+        engine.notices().iter().for_each(|notice| report::row(text, &[notice]));
+    });
 }
