@@ -6,7 +6,7 @@ pub mod create;
 
 use std::fmt::Write;
 
-use crate::engine::cuda::Verify;
+use crate::engine::cuda::{Gds, Verify};
 use crate::engine::select::Wish;
 use crate::error::{Error, Result};
 
@@ -34,8 +34,8 @@ pub enum Scope {
 
 struct Spec {
     name: &'static str,
-    /// Of no use when a file is opened.
-    creation_only: bool,
+    /// Of no use elsewhere. Those of no use when a file is opened are the last ones.
+    only: Option<Scope>,
     kind: Kind,
     default: &'static str,
     help: &'static str,
@@ -45,14 +45,14 @@ struct Spec {
 const TABLE: &[Spec] = &[
     Spec {
         name: "ENGINE",
-        creation_only: false,
+        only: None,
         kind: Kind::Choice(&["AUTO", "CPU", "CUDA"]),
         default: "AUTO",
         help: "What decodes and encodes tiles. CUDA is an error that says why where it cannot be had",
     },
     Spec {
         name: "NUM_THREADS",
-        creation_only: false,
+        only: None,
         kind: Kind::Threads,
         default: "ALL_CPUS",
         help: "Number of worker threads for compression/decompression. \
@@ -60,21 +60,21 @@ const TABLE: &[Spec] = &[
     },
     Spec {
         name: "BATCH_MB",
-        creation_only: false,
+        only: None,
         kind: Kind::Number(1, 65536),
         default: "64",
         help: "Megabytes of pixels in one batch: bounds the memory used",
     },
     Spec {
         name: "DEVICE",
-        creation_only: false,
+        only: None,
         kind: Kind::Device,
         default: "AUTO",
         help: "Which GPU, counted from 0. AUTO is the one with most free memory",
     },
     Spec {
         name: "DEVICE_MB",
-        creation_only: false,
+        only: None,
         kind: Kind::Number(1, 1 << 20),
         default: "",
         help: "Megabytes of GPU memory used, temporary memory included. \
@@ -82,22 +82,31 @@ const TABLE: &[Spec] = &[
     },
     Spec {
         name: "VERIFY",
-        creation_only: false,
+        only: None,
         kind: Kind::Choice(&["FIRST", "ALL", "NO"]),
         default: "FIRST",
         help: "Which results of the GPU are compared with the CPU: \
                tiles of the first batch of each kind, all, or none",
     },
     Spec {
+        name: "GDS",
+        only: Some(Scope::Open),
+        kind: Kind::Choice(&["AUTO", "YES", "NO"]),
+        default: "NO",
+        help: "GPUDirect Storage: compressed tiles of local files are read straight into GPU memory. \
+               AUTO: where cuFile is not in compatibility mode. \
+               YES: or an error that says why not; ENGINE=AUTO means CUDA then",
+    },
+    Spec {
         name: "COPY_TILES",
-        creation_only: true,
+        only: Some(Scope::Create),
         kind: Kind::Choice(&["AUTO", "NO"]),
         default: "AUTO",
         help: "Copy tiles of a TIFF as they are where source and target agree",
     },
     Spec {
         name: "LEVEL",
-        creation_only: true,
+        only: Some(Scope::Create),
         kind: Kind::Number(1, 22),
         default: "",
         help: "ZLEVEL or ZSTD_LEVEL, whichever COMPRESS calls for",
@@ -119,6 +128,8 @@ pub struct OpenOptions {
     pub device_bytes: Option<usize>,
     /// VERIFY.
     pub verify: Verify,
+    /// GDS.
+    pub gds: Gds,
 }
 
 impl OpenOptions {
@@ -169,6 +180,11 @@ impl OpenOptions {
                 "NO" => Verify::No,
                 _ => Verify::First,
             },
+            gds: match value("GDS").unwrap_or_default().to_ascii_uppercase().as_str() {
+                "AUTO" => Gds::Auto,
+                "YES" => Gds::Yes,
+                _ => Gds::No,
+            },
         })
     }
 }
@@ -217,7 +233,7 @@ pub fn names(scope: Scope) -> impl Iterator<Item = &'static str> {
 }
 
 fn table(scope: Scope) -> impl Iterator<Item = &'static Spec> {
-    TABLE.iter().filter(move |spec| scope == Scope::Create || !spec.creation_only)
+    TABLE.iter().filter(move |spec| spec.only.is_none_or(|only| only == scope))
 }
 
 /// The options as GDAL's XML, without the list element around them.
@@ -266,6 +282,9 @@ mod tests {
         assert_eq!(options.engine, Wish::Auto);
         assert_eq!(options.batch_bytes, 64 << 20);
         assert_eq!(options.threads, all_cpus());
+        assert_eq!(options.gds, Gds::No);
+        assert_eq!(parse(&[("GDS", "yes")], &[]).unwrap().gds, Gds::Yes);
+        assert_eq!(parse(&[], &[("GPUGTIFF_GDS", "AUTO")]).unwrap().gds, Gds::Auto);
     }
 
     #[test]
@@ -289,6 +308,7 @@ mod tests {
             ("DEVICE", "first"),
             ("DEVICE_MB", "0"),
             ("VERIFY", "YES"),
+            ("GDS", "FIRST"),
         ] {
             let text = parse(&[(name, value)], &[]).unwrap_err().to_string();
             assert!(text.starts_with(&format!("{name}={value} is not valid: ")), "{text}");

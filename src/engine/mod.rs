@@ -319,6 +319,11 @@ pub trait Engine: Send + Sync {
         1
     }
 
+    /// Whether tiles of this source can be read as the user demands; an error says why not.
+    fn admit(&self, _source: &Arc<dyn ByteSource>) -> Result<()> {
+        Ok(())
+    }
+
     /// Told how many bytes of pixels the raster has, before the first batch.
     fn expect(&self, _pixel_bytes: u64) {}
 

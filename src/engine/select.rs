@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::auto::AutoEngine;
 use super::cpu::CpuEngine;
-use super::cuda::{CudaEngine, Settings};
+use super::cuda::{CudaEngine, Gds, Settings};
 use super::{Batch, Engine, Packed, PixelBatch, PixelSource, Staged, TileSpec};
 use crate::error::{Error, Result};
 
@@ -35,16 +35,27 @@ pub fn select(wish: Wish, settings: Settings, broken: bool) -> Result<Choice> {
     if broken {
         return Ok(Choice { engine: Arc::new(Broken), reason: "a test broke it".into() });
     }
+    let demanded = settings.gds == Gds::Yes;
     Ok(match wish {
+        Wish::Cpu if demanded => {
+            return Err(Error::Device("GDS=YES: ENGINE=CPU reads nothing into a GPU".into()));
+        }
+        Wish::Auto if demanded => {
+            Choice { engine: Arc::new(cuda(settings, "GDS=YES")?), reason: "GDS=YES".into() }
+        }
         // It tells its reason itself.
         Wish::Auto => Choice { engine: Arc::new(AutoEngine::new(settings)), reason: String::new() },
         Wish::Cpu => Choice { engine: Arc::new(CpuEngine), reason: "ENGINE=CPU".into() },
         Wish::Cuda => {
-            let refused = |why| Error::Device(format!("ENGINE=CUDA: {why}"));
-            let engine = CudaEngine::new(settings).map_err(refused)?;
-            Choice { engine: Arc::new(engine), reason: "ENGINE=CUDA".into() }
+            let option = if demanded { "GDS=YES" } else { "ENGINE=CUDA" };
+            Choice { engine: Arc::new(cuda(settings, option)?), reason: "ENGINE=CUDA".into() }
         }
     })
+}
+
+/// The CUDA engine, which this option demands.
+fn cuda(settings: Settings, option: &str) -> Result<CudaEngine> {
+    CudaEngine::new(settings).map_err(|why| Error::Device(format!("{option}: {why}")))
 }
 
 /// Fails on every tile.

@@ -8,6 +8,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gdal_sys::{
@@ -411,6 +412,12 @@ impl ByteSource for VsiSource {
         if let Some(plain) = &self.file.plain {
             plain.advise(ranges);
         }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let plain = self.file.plain.as_ref()?;
+        // SAFETY: our own descriptor, which is open as long as the file is borrowed.
+        Some(unsafe { BorrowedFd::borrow_raw(plain.descriptor()) })
     }
 
     fn for_worker(&self) -> Option<Arc<dyn ByteSource>> {

@@ -8,6 +8,7 @@
 
 pub mod scratch;
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use crate::error::{Cause, Error, Result};
@@ -38,6 +39,11 @@ pub trait ByteSource: Send + Sync {
     /// Whether every request is a round trip that somebody may have to pay for.
     fn remote(&self) -> bool {
         false
+    }
+
+    /// The file itself, where it is a local one that is open: for those who read it by other means.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// Says that these ranges (offset, length) are read soon.

@@ -40,8 +40,12 @@ int Prepare(Order &sOrder)
 {
     auto papszOptions =
         const_cast<const char *const *>(sOrder.aosAsked.List());
-    sOrder.poFile.reset(
-        g_poApi->file_open(sOrder.pszFilename, papszOptions, nullptr));
+    // Nothing is read of a file that is made.
+    CPLStringList aosEngine(sOrder.aosAsked);
+    aosEngine.SetNameValue("GDS", "NO");
+    sOrder.poFile.reset(g_poApi->file_open(
+        sOrder.pszFilename,
+        const_cast<const char *const *>(aosEngine.List()), nullptr));
     if (!sOrder.poFile)
         return 0;
     gpugtiff::Creation sCreation = {};

@@ -1,11 +1,11 @@
 //! The CUDA engine on the emulated driver, which is built beside this test.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use gpugtiff::engine::Engine;
-use gpugtiff::engine::cuda::{CudaEngine, Refusal, Settings, Verify, Whereabouts};
+use gpugtiff::engine::cuda::{CudaEngine, Gds, Refusal, Settings, Verify, Whereabouts};
 
 /// Loads the emulator as libcuda.so.1; whoever asks for that name from now on gets it.
 fn load() -> PathBuf {
@@ -28,14 +28,53 @@ pub(crate) fn engine(verify: Verify) -> CudaEngine {
 
 /// An engine, or why there is none.
 pub(crate) fn try_engine(verify: Verify, batch_bytes: usize) -> Result<CudaEngine, Refusal> {
-    CudaEngine::new(Settings {
+    CudaEngine::new(settings(verify, batch_bytes))
+}
+
+/// The same, reading local files past the host.
+pub(crate) fn try_direct(verify: Verify, batch_bytes: usize) -> Result<CudaEngine, Refusal> {
+    let (gds, cufile) = (Gds::Yes, Some(load()));
+    CudaEngine::new(Settings { gds, cufile, ..settings(verify, batch_bytes) })
+}
+
+fn settings(verify: Verify, batch_bytes: usize) -> Settings {
+    Settings {
         whereabouts: Whereabouts { device: None, nvcomp: Some(load()) },
         device_bytes: None,
         batch_bytes,
         verify,
         level_given: true,
         patient: true,
-    })
+        ..Settings::default()
+    }
+}
+
+/// Changes a setting of the emulator's, by its name without EMUCUDA_.
+pub(crate) fn set(name: &str, value: &str) {
+    let (name, value) = (CString::new(name).unwrap(), CString::new(value).unwrap());
+    // SAFETY: two C strings, as it is declared.
+    unsafe {
+        let set: unsafe extern "C" fn(*const c_char, *const c_char) -> u32 =
+            std::mem::transmute(symbol(c"emucudaSet"));
+        assert_eq!(set(name.as_ptr(), value.as_ptr()), 0, "{name:?}={value:?}");
+    }
+}
+
+/// Its report begins anew.
+pub(crate) fn reset() {
+    // SAFETY: as it is declared.
+    unsafe {
+        let reset: unsafe extern "C" fn() -> u32 = std::mem::transmute(symbol(c"emucudaReset"));
+        reset();
+    }
+}
+
+fn symbol(name: &CStr) -> *mut c_void {
+    load();
+    // SAFETY: a C string; the emulator was loaded for everybody.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    assert!(!found.is_null(), "{name:?}");
+    found
 }
 
 /// What the engine counted under this name.

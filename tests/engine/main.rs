@@ -3,7 +3,12 @@
 
 mod emulator;
 mod encode;
+mod gds;
+#[path = "../emulated-cuda/tests/suite/json.rs"]
+mod json;
+mod latency;
 mod naive;
+mod on_file;
 mod suite;
 mod tiles;
 
@@ -123,6 +128,12 @@ pixels!(reference, Naive);
 manners!(reference_manners, Naive);
 damage!(reference_damage, Naive);
 manners!(cuda_manners, emulator::engine(Verify::All));
+manners!(gds_manners, on_file::engine(Verify::All));
+damage!(
+    gds_damage,
+    on_file::engine(Verify::First),
+    ignore = "started by bad_tiles_whatever_nvcomp_makes_of_them"
+);
 damage!(
     cuda_damage,
     emulator::engine(Verify::All),
@@ -132,14 +143,15 @@ damage!(
 /// Corrupt input is undefined to nvCOMP: whatever it does, in a process of its own.
 #[test]
 fn bad_tiles_whatever_nvcomp_makes_of_them() {
+    let tests = ["a_bad_tile_fails_alone", "damaged_tiles_are_right_or_fail_and_never_partial"];
     for corrupt in ["unwritten", "garbage", "neighbour", "fault"] {
-        for test in ["a_bad_tile_fails_alone", "damaged_tiles_are_right_or_fail_and_never_partial"]
+        for (way, test) in ["cuda_damage", "gds_damage"].iter().flat_map(|w| tests.map(|t| (w, t)))
         {
             let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-            command.args(["--ignored", "--exact", &format!("cuda_damage::{test}")]);
+            command.args(["--ignored", "--exact", &format!("{way}::{test}")]);
             let done = command.env("EMUCUDA_CORRUPT", corrupt).output().unwrap();
             let said = String::from_utf8_lossy(&done.stdout);
-            assert!(done.status.success() && said.contains("1 passed"), "{corrupt}: {said}");
+            assert!(done.status.success() && said.contains("1 passed"), "{corrupt}: {way}: {said}");
         }
     }
 }

@@ -24,20 +24,20 @@ impl PixelSink for Keep {
 }
 
 /// A batch in the making, with what must come out of it.
-struct Case {
-    spec: TileSpec,
-    file: Vec<u8>,
-    jobs: Vec<TileJob>,
-    expected: HashMap<u64, Vec<u8>>,
+pub(crate) struct Case {
+    pub(crate) spec: TileSpec,
+    pub(crate) file: Vec<u8>,
+    pub(crate) jobs: Vec<TileJob>,
+    pub(crate) expected: HashMap<u64, Vec<u8>>,
 }
 
 impl Case {
-    fn new(spec: TileSpec) -> Case {
+    pub(crate) fn new(spec: TileSpec) -> Case {
         Case { spec, file: vec![0x5A; 16], jobs: Vec::new(), expected: HashMap::new() }
     }
 
     /// Adds a tile with `rows` of its rows stored.
-    fn add(&mut self, rows: usize, random: &mut Random) -> u64 {
+    pub(crate) fn add(&mut self, rows: usize, random: &mut Random) -> u64 {
         let pixels = tiles::pixels(&self.spec, rows, random);
         let stored = tiles::store(&self.spec, &pixels);
         let id = self.push(&stored, rows);
@@ -62,7 +62,7 @@ impl Case {
     }
 
     /// Decodes; `concurrent` says whether the source can be read from any thread.
-    fn run(&self, engine: &dyn Engine, concurrent: bool, threads: usize) -> Outcome {
+    pub(crate) fn run(&self, engine: &dyn Engine, concurrent: bool, threads: usize) -> Outcome {
         let source = Source { bytes: Memory(self.file.clone()), concurrent };
         let batch = Batch {
             spec: Arc::new(self.spec.clone()),
@@ -82,9 +82,9 @@ impl Case {
     }
 }
 
-struct Outcome {
-    came: HashMap<u64, Vec<u8>>,
-    failed: Vec<TileError>,
+pub(crate) struct Outcome {
+    pub(crate) came: HashMap<u64, Vec<u8>>,
+    pub(crate) failed: Vec<TileError>,
 }
 
 impl Outcome {
@@ -96,7 +96,7 @@ impl Outcome {
         }
     }
 
-    fn check_exact(&self, case: &Case, context: &str) {
+    pub(crate) fn check_exact(&self, case: &Case, context: &str) {
         self.check_complete(case, context);
         assert!(self.failed.is_empty(), "{context}: {:?}", self.failed[0]);
         for (id, pixels) in &case.expected {
@@ -198,9 +198,13 @@ pub(crate) fn every_kind_of_small_tile_decodes_exactly(engine: &dyn Engine) {
 }
 
 pub(crate) fn random_batches_decode_exactly(engine: &dyn Engine) {
+    some_random_batches_decode_exactly(engine, 400);
+}
+
+pub(crate) fn some_random_batches_decode_exactly(engine: &dyn Engine, rounds: u64) {
     let kinds = tiles::kinds();
     let seed = std::env::var("GPUGTIFF_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_260);
-    for round in 0..400 {
+    for round in 0..rounds {
         let mut random = Random::new(seed + round);
         let kind = kinds[random.below(kinds.len())].clone();
         let (width, height) = (1 + random.below(200), 1 + random.below(90));
@@ -215,7 +219,7 @@ pub(crate) fn random_batches_decode_exactly(engine: &dyn Engine) {
     }
 }
 
-fn plain(codec: Codec) -> TileSpec {
+pub(crate) fn plain(codec: Codec) -> TileSpec {
     let kinds = tiles::kinds();
     let kind = kinds.into_iter().find(|kind| kind.codec == codec).unwrap();
     TileSpec { width: 40, height: 24, ..kind }

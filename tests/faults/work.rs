@@ -9,9 +9,10 @@ use gpugtiff::engine::{
     Batch, Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, Predictor,
     Sample, TileJob, TileSpec,
 };
-use gpugtiff::io::Memory;
+use gpugtiff::io::{ByteSource, Memory};
 
 use crate::emulator;
+use crate::on_file::Local;
 
 const TILES: u64 = 16;
 /// Four tiles a batch of the device's, so that three are on their way while something fails.
@@ -59,7 +60,12 @@ fn encode(engine: &dyn Engine, codec: Codec) -> Result<Packed, String> {
 }
 
 /// Ok if all pixels are right, an error if some tile is missing; wrong pixels are a panic.
-fn decode(engine: &dyn Engine, codec: Codec, packed: &Packed) -> Result<(), String> {
+fn decode(
+    engine: &dyn Engine,
+    codec: Codec,
+    packed: &Packed,
+    source: Arc<dyn ByteSource>,
+) -> Result<(), String> {
     let jobs: Vec<TileJob> = (0..TILES)
         .map(|id| {
             let range = packed.tiles[id as usize].clone();
@@ -68,7 +74,6 @@ fn decode(engine: &dyn Engine, codec: Codec, packed: &Packed) -> Result<(), Stri
         })
         .collect();
     let keep = Keep::default();
-    let source = Arc::new(Memory(packed.bytes.clone()));
     for tiles in jobs.chunks(14) {
         let (spec, tiles) = (Arc::new(spec(codec)), tiles.to_vec());
         let batch = Batch { spec, tiles, source: source.clone(), threads: 2 };
@@ -88,18 +93,29 @@ fn decode(engine: &dyn Engine, codec: Codec, packed: &Packed) -> Result<(), Stri
 
 /// One line: exact, refused (with the reason) or error (with the error).
 pub(crate) fn outcome(what: &str) -> String {
-    let engine = match emulator::try_engine(Verify::First, BATCH_BYTES) {
+    let direct = what == "direct";
+    let begin = if direct { emulator::try_direct } else { emulator::try_engine };
+    let engine = match begin(Verify::First, BATCH_BYTES) {
         Ok(engine) => engine,
         Err(refusal) => return format!("refused: {refusal}"),
     };
     if what == "start" {
         return "exact".into();
     }
-    for codec in [Codec::Deflate, Codec::Zstd, Codec::None, Codec::Lzw] {
-        let outcome = match what {
-            "read" => encode(&CpuEngine, codec).and_then(|p| decode(&engine, codec, &p)),
-            _ => encode(&engine, codec).and_then(|p| decode(&CpuEngine, codec, &p)),
+    // What is done besides is the same for all codecs.
+    let codecs = if direct { 1 } else { 4 };
+    for codec in [Codec::Deflate, Codec::Zstd, Codec::None, Codec::Lzw].into_iter().take(codecs) {
+        let (encoder, decoder): (&dyn Engine, &dyn Engine) = match what {
+            "write" => (&engine, &CpuEngine),
+            _ => (&CpuEngine, &engine),
         };
+        let outcome = encode(encoder, codec).and_then(|packed| {
+            let source: Arc<dyn ByteSource> = match direct {
+                true => Arc::new(Local::new(&packed.bytes)),
+                false => Arc::new(Memory(packed.bytes.clone())),
+            };
+            decode(decoder, codec, &packed, source)
+        });
         if let Err(error) = outcome {
             return format!("error: {error}");
         }

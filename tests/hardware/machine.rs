@@ -57,6 +57,7 @@ pub(crate) fn engine_with(verify: Verify, batch_bytes: usize) -> CudaEngine {
         verify,
         level_given: true,
         patient: true,
+        ..Settings::default()
     };
     CudaEngine::new(settings).unwrap_or_else(|refusal| panic!("{refusal}"))
 }

@@ -9,10 +9,13 @@ mod apply;
 mod cases;
 mod device;
 mod far;
+#[path = "../../src/engine/cuda/frames.rs"]
+mod frames;
 mod mutation;
 mod packed;
 mod place;
 mod reference;
+mod stow;
 mod streams;
 mod structure;
 mod undo;

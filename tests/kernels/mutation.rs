@@ -10,11 +10,11 @@ use ptx::Module;
 
 use crate::cases::{LAYOUTS, Layout};
 use crate::device::{Device, Mode, Random};
-use crate::{PTX, apply, packed, place, undo, unpack};
+use crate::{PTX, apply, packed, place, stow, undo, unpack};
 
 const SEED: u64 = 0x5eed_0090;
 /// Changes a kernel.
-const QUOTAS: [(&str, usize); 8] = [
+const QUOTAS: [(&str, usize); 9] = [
     ("undo", 48),
     ("apply", 40),
     ("adler32", 14),
@@ -23,6 +23,7 @@ const QUOTAS: [(&str, usize); 8] = [
     ("place", 14),
     ("lzw", 24),
     ("packbits", 24),
+    ("stow", 24),
 ];
 /// Thread instructions after which a changed kernel is taken to hang.
 const BUDGET: u64 = 20_000_000;
@@ -253,6 +254,14 @@ fn try_kernel(module: &Module, kernel: &str) -> Result<(), String> {
             }
             for (case, mode) in cases.iter().zip(adversarial.iter().cycle()) {
                 place::run_all(module, *mode, case, &mut random, device)?;
+            }
+        }
+        "stow" => {
+            stow::run(module, Mode::Converged, stow::FRAMINGS[1], &stow::headers(), 1, device())?;
+            for (turn, framing) in stow::FRAMINGS.iter().cycle().take(12).enumerate() {
+                let tiles = stow::random_tiles(&mut random, *framing, 60);
+                let mode = if turn < 9 { Mode::Converged } else { adversarial[turn - 9] };
+                stow::run(module, mode, *framing, &tiles, 1 + turn as u32 % 2, device())?;
             }
         }
         "lzw" | "packbits" => {

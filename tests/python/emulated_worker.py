@@ -107,7 +107,9 @@ def fork(order):
     if child == 0:
         answer = {"inherited": whole(ours) == expected}
         gdal.SetConfigOption("GPUGTIFF_ENGINE", "AUTO")
+        gdal.SetConfigOption("GPUGTIFF_GDS", "AUTO")
         answer["auto"] = whole(open_ours(order["path"])) == expected
+        gdal.SetConfigOption("GPUGTIFF_GDS", None)
         gdal.SetConfigOption("GPUGTIFF_ENGINE", "CUDA")
         del messages[:]
         answer["demanded"] = open_ours(order["path"]) is not None

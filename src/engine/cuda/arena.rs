@@ -6,15 +6,18 @@
 //! is downloaded. Absent: what is in the memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::cufile::{CuFile, Registration, Trouble};
 use super::driver::{Answer, Current, DeviceMemory, Event, Fault, Pinned, Stream};
 
 /// Batches that may be on their way at once.
 pub(super) const LANES: usize = 3;
 /// Every region begins at a multiple of this.
 const ALIGN: usize = 256;
+/// Where files are read to begins at a multiple of this: a page of the device's.
+const LANDING_ALIGN: usize = 64 << 10;
 
 /// Bytes of each region for one kind of batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,6 +30,9 @@ pub(super) struct Sizes {
     pub(super) output_regions: usize,
     /// What is used by one batch after the other.
     pub(super) work: usize,
+    /// What files are read to, past the host: one a lane on the device and, for when that fails, on the
+    /// host. In whole pages; most batches have none.
+    pub(super) landing: usize,
 }
 
 impl Sizes {
@@ -38,12 +44,18 @@ impl Sizes {
     /// Device memory in all.
     pub(super) fn device(self) -> usize {
         let sizes = self.aligned();
-        2 * sizes.input + sizes.output_regions * sizes.output + sizes.work
+        let landing = if self.landing > 0 { LANES * self.landing + LANDING_ALIGN } else { 0 };
+        landing + 2 * sizes.input + sizes.output_regions * sizes.output + sizes.work
+    }
+
+    /// Host memory of a lane.
+    fn lane(self) -> usize {
+        let sizes = self.aligned();
+        sizes.input + sizes.output + sizes.landing
     }
 
     fn host(self) -> usize {
-        let sizes = self.aligned();
-        LANES * (sizes.input + sizes.output)
+        LANES * self.lane()
     }
 }
 
@@ -87,6 +99,10 @@ pub(super) struct Place {
     pub(super) output: u64,
     /// Device address of what is used by one after the other.
     pub(super) work: u64,
+    /// Device address of what the file is read to.
+    pub(super) landing: u64,
+    /// Host memory for the same.
+    pub(super) host_landing: *mut u8,
 }
 
 // SAFETY: addresses; whoever holds the lane uses them alone.
@@ -94,6 +110,8 @@ unsafe impl Send for Place {}
 
 /// The arena.
 pub(super) struct Arena {
+    /// Part of the memory: given up before it.
+    registration: Option<Registration>,
     memory: Option<DeviceMemory>,
     host: Option<(Host, usize)>,
     /// The three streams.
@@ -113,6 +131,7 @@ impl Arena {
             })
         };
         Ok(Arena {
+            registration: None,
             memory: None,
             host: None,
             streams: Streams {
@@ -143,6 +162,7 @@ impl Arena {
             if need > (free + self.device_bytes()) / 10 * 9 {
                 return Err(Fault { call: "cuMemGetInfo", code: 2, nvcomp: false });
             }
+            self.registration = None;
             self.memory = None;
             self.memory = Some(current.allocate(need)?);
         }
@@ -159,11 +179,49 @@ impl Arena {
         Ok(matches!(self.host, Some((Host::Pinned(_), _))))
     }
 
+    /// Has cuFile know what files are read to, all lanes' as one buffer; once for as long as it is the
+    /// same memory.
+    pub(super) fn register(
+        &mut self,
+        cufile: &Arc<CuFile>,
+        current: &Current,
+        sizes: Sizes,
+    ) -> Result<(), Trouble> {
+        let (address, bytes) = (self.landings(), LANES * sizes.landing);
+        let same = |known: &Registration| (known.address, known.bytes) == (address, bytes);
+        if !self.registration.as_ref().is_some_and(same) {
+            self.registration = None;
+            self.registration = Some(Registration::new(cufile, current, address, bytes)?);
+        }
+        Ok(())
+    }
+
+    /// What cuFile knows.
+    pub(super) fn registration(&self) -> Option<&Registration> {
+        self.registration.as_ref()
+    }
+
+    /// The device memory is left to whoever may still write to it.
+    pub(super) fn forsake(&mut self) {
+        std::mem::forget(self.registration.take());
+        std::mem::forget(self.memory.take());
+    }
+
+    /// Where the landings of all lanes begin.
+    fn landings(&self) -> u64 {
+        let address = self.memory.as_ref().map_or(0, DeviceMemory::address);
+        address.next_multiple_of(LANDING_ALIGN as u64)
+    }
+
     /// Where the n-th batch of a run finds its memory, with the host memory of this lane. With as
     /// many output regions as lanes each lane has its own: lanes are not given back in order.
     pub(super) fn place(&self, sizes: Sizes, n: u64, lane: usize) -> Option<Place> {
         let sizes = sizes.aligned();
-        let device = self.memory.as_ref()?.address();
+        let memory = self.memory.as_ref()?.address();
+        let device = match sizes.landing {
+            0 => memory,
+            landing => self.landings() + (LANES * landing) as u64,
+        };
         let host = match &self.host.as_ref()?.0 {
             Host::Pinned(pinned) => pinned.data(),
             Host::Pageable(words) => words.0.cast(),
@@ -173,10 +231,13 @@ impl Arena {
             LANES => lane as u64,
             regions => n % regions as u64,
         };
-        let lane = host.wrapping_add(lane * (sizes.input + sizes.output));
+        let landing = self.landings() + (lane * sizes.landing) as u64;
+        let lane = host.wrapping_add(lane * sizes.lane());
         Some(Place {
             host_input: lane,
             host_output: lane.wrapping_add(sizes.input),
+            host_landing: lane.wrapping_add(sizes.input + sizes.output),
+            landing,
             input: device + (n % 2) * sizes.input as u64,
             output: outputs + region * sizes.output as u64,
             work: outputs + (sizes.output_regions * sizes.output) as u64,

@@ -17,11 +17,12 @@ use super::encode_plan::Plan;
 use super::kernels::{EncodeTile, Measure, Report, Shape};
 use super::nvcomp::Tables;
 use super::nvtx;
+use super::order::SENTINEL;
 use super::probe::Gpu;
 use super::run::{Lane, Submission};
 use super::tables::{Arrays, Chunk, head, report};
 use super::verify::Verdict;
-use super::{SUCCESS, Works, decode};
+use super::{SUCCESS, Works};
 use crate::engine::cpu::{self, CpuEngine};
 use crate::engine::{
     Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, Sample, TileJob,
@@ -141,7 +142,8 @@ impl<'a> Flight<'a> {
         let gpu = Arc::clone(&self.works.gpu);
         let _current = gpu.device.enter()?;
         let plan = Arc::clone(&self.plan);
-        let arrays = Arrays::new((self.jobs.len() * plan.pixels).next_multiple_of(256), count, 0);
+        let arrays =
+            Arrays::new((self.jobs.len() * plan.pixels).next_multiple_of(256), count, 0, false);
         let (kept, jobs) = (&self.kept, self.jobs);
         let order = Order { gpu: &gpu, plan: &plan, kept, jobs, arrays };
         let mut down = 0;
@@ -330,9 +332,9 @@ impl Order<'_> {
                 room: plan.stored(rows),
             };
             arrays.put_chunk(input, n, chunk);
-            arrays.put_tile(input, n, &tile.bytes(), decode::SENTINEL);
+            arrays.put_tile(input, n, &tile.bytes(), SENTINEL);
         }
-        submission.upload(arrays.uploaded)?;
+        submission.upload(0..arrays.uploaded, 0)?;
         let stream = submission.compute(LANES as u64)?;
         let here = |offset: usize| place.input + offset as u64;
         let rows = self.jobs.iter().map(|job| job.rows).max().unwrap_or(1);

@@ -94,6 +94,7 @@ impl Plan {
             // The second download is asked for by the host, so no event can guard the region.
             output_regions: LANES,
             work: tiles * (raw + most) + temporary + 256,
+            landing: 0,
         };
         let spec = Arc::clone(spec);
         Ok(Plan { spec, effort, tiles, pixels, raw, most, temporary, sizes })

@@ -1059,3 +1059,5 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 
 #include "unpack.cuh"
+#include "stow.cuh"
+#include "finish.cuh"

@@ -63,8 +63,8 @@ pub(super) struct DecodeTile {
     pub(super) height: u32,
     /// The checksum that the file states.
     pub(super) adler: u32,
-    /// Zero.
-    pub(super) reserved: [u64; 3],
+    /// For `finish`; else zero.
+    pub(super) finish: [u64; 3],
 }
 
 /// One tile to be predicted.
@@ -133,6 +133,91 @@ pub(super) struct Report {
     pub(super) size: u64,
 }
 
+/// What `finish` does with a tile, in the upper half of the first word behind it; the lower half has the
+/// columns that were decoded, the second word the address of planes. Signed bytes:
+pub(super) const LIFTED: u64 = 1;
+/// YCbCr, side by side.
+pub(super) const YCBCR: u64 = 2;
+/// YCbCr in planes, with the columns and rows that a sample of chroma stands for.
+pub(super) const PLANES: u64 = 4;
+
+/// What all tiles that are finished have in common.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finish {
+    width: u32,
+    height: u32,
+    samples: u32,
+    bytes: u32,
+}
+
+impl Finish {
+    /// Of tiles of this kind.
+    pub(super) fn new(spec: &TileSpec) -> Finish {
+        Finish {
+            width: spec.width as u32,
+            height: spec.height as u32,
+            samples: spec.samples as u32,
+            bytes: spec.sample.bytes() as u32,
+        }
+    }
+}
+
+/// One tile to be brought to its slot.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StowTile {
+    /// As the file has it.
+    pub(super) from: u64,
+    /// The slot; a multiple of 16.
+    pub(super) to: u64,
+    /// Of the tile.
+    pub(super) bytes: u32,
+    /// Of the slot; a multiple of 16.
+    pub(super) room: u32,
+    /// What a ZSTD frame must hold.
+    pub(super) content: u32,
+    /// Zero.
+    pub(super) reserved: u32,
+}
+
+/// What `stow` found.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Verdict {
+    /// The checksum that the file states.
+    pub(super) adler: u32,
+    /// Not zero: the tile was not shown to who unpacks.
+    pub(super) refused: u32,
+}
+
+/// Where the tables of tiles to be stowed are on the device.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stow {
+    /// `StowTile`s.
+    pub(super) tiles: u64,
+    /// Where addresses of streams go.
+    pub(super) inputs: u64,
+    /// Where their sizes go.
+    pub(super) input_bytes: u64,
+    /// `DecodeTile`s, which get their checksums.
+    pub(super) decode: u64,
+    /// Where `Verdict`s go.
+    pub(super) verdicts: u64,
+    /// A stream of nothing, for tiles that are refused.
+    pub(super) nothing: u64,
+    /// Its size.
+    pub(super) nothing_bytes: u64,
+    /// 1: zlib, 2: ZSTD, 0: nothing is looked at.
+    pub(super) framing: u32,
+    /// Zero.
+    pub(super) reserved: u32,
+}
+
+const _: () = assert!(size_of::<StowTile>() == 32);
+const _: () = assert!(size_of::<Verdict>() == 8);
+const _: () = assert!(size_of::<Stow>() == 64);
 const _: () = assert!(size_of::<Shape>() == 80);
 const _: () = assert!(size_of::<DecodeTile>() == 64);
 const _: () = assert!(size_of::<EncodeTile>() == 64);
@@ -199,6 +284,8 @@ pub(super) struct Kernels {
     place: Function,
     lzw: Function,
     packbits: Function,
+    stow: Function,
+    finish: Function,
 }
 
 /// Where the tables of a decoded batch are on the device; 0 where there is none.
@@ -255,6 +342,8 @@ impl Kernels {
             place: function("place")?,
             lzw: function("lzw")?,
             packbits: function("packbits")?,
+            stow: function("stow")?,
+            finish: function("finish")?,
         })
     }
 
@@ -354,11 +443,42 @@ impl Kernels {
         let [data, offsets, adler, out] = &mut arrays;
         let mut params =
             [pointer(data), pointer(offsets), pointer(adler), pointer(out), pointer(&mut header)];
-        // 64 KiB a block, so that a few large tiles keep the device busy too.
-        let blocks = largest.div_ceil(64 << 10).clamp(1, 1024) as u32;
-        let size = Size { grid: (count as u32, blocks), block: (256, 1), shared: 0 };
+        let size = copy_size(count, largest);
         // SAFETY: as above.
         unsafe { stream.launch(self.gather, size, &mut params) }
+    }
+
+    /// Brings tiles to their slots; the largest has `largest` bytes.
+    ///
+    /// # Safety
+    /// As for `adler32`; the 8 bytes that a tile begins and ends in are there.
+    pub(super) unsafe fn stow(
+        &self,
+        stream: &Stream,
+        count: usize,
+        largest: usize,
+        mut at: Stow,
+    ) -> Answer<()> {
+        // SAFETY: as above.
+        unsafe { stream.launch(self.stow, copy_size(count, largest), &mut [pointer(&mut at)]) }
+    }
+
+    /// Makes pixels of what nvJPEG2000 left: `DecodeTile`s, and statuses.
+    ///
+    /// # Safety
+    /// As for `adler32`.
+    pub(super) unsafe fn finish(
+        &self,
+        stream: &Stream,
+        count: usize,
+        mut tables: [u64; 2],
+        mut shape: Finish,
+    ) -> Answer<()> {
+        let pixels = shape.width as usize * shape.height as usize;
+        let [tiles, statuses] = &mut tables;
+        let mut params = [pointer(tiles), pointer(statuses), pointer(&mut shape)];
+        // SAFETY: as above.
+        unsafe { stream.launch(self.finish, copy_size(count, pixels), &mut params) }
     }
 
     /// Puts tiles where a caller wants them, or compares: `PlaceTile`s, which samples, and where
@@ -415,6 +535,12 @@ unsafe fn unpack(kernel: Function, stream: &Stream, tables: &Tables) -> Answer<(
     let size = Size { grid: (tables.count as u32, 1), block: (256, 1), shared: 0 };
     // SAFETY: `Packed`, as declared in unpack.cuh; the caller's promise.
     unsafe { stream.launch(kernel, size, &mut [pointer(&mut packed)]) }
+}
+
+/// 64 KiB a block, so that a few large tiles keep the device busy too.
+fn copy_size(count: usize, largest: usize) -> Size {
+    let blocks = largest.div_ceil(64 << 10).clamp(1, 1024) as u32;
+    Size { grid: (count as u32, blocks), block: (256, 1), shared: 0 }
 }
 
 /// Blocks of `place` for a tile of so many rows.

@@ -55,7 +55,7 @@ pub(super) fn unfit(gpu: &Arc<Gpu>, codec: Codec) -> Option<String> {
         patient: true,
         ..Settings::default()
     };
-    let engine = CudaEngine::on(Arc::clone(gpu), settings);
+    let engine = CudaEngine::on(Arc::clone(gpu), settings, None);
     round_trip(&engine, codec).err()
 }
 

@@ -2,7 +2,7 @@
 //! symbol, is an answer and not a panic.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A library that was found. Never closed: what runs on a device outlives any owner here.
 #[derive(Debug, Clone, Copy)]
@@ -73,4 +73,37 @@ impl Library {
         // SAFETY: a pointer that is not NULL, of the caller's type.
         (!address.is_null()).then(|| unsafe { std::mem::transmute_copy(&address) })
     }
+}
+
+/// Where users have libraries of NVIDIA's, in order: along the loader's path, then as packages of conda
+/// or, in these `directories` of site-packages, of pip. Never in the working directory.
+pub(super) fn places(names: &[&str], directories: &[&str]) -> Vec<PathBuf> {
+    let mut places: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
+    let home = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    if let Some(conda) = home("CONDA_PREFIX") {
+        places.extend(names.iter().map(|name| conda.join("lib").join(name)));
+    }
+    let mut roots: Vec<PathBuf> =
+        ["CONDA_PREFIX", "VIRTUAL_ENV"].into_iter().filter_map(home).collect();
+    roots.extend(home("HOME").map(|home| home.join(".local")));
+    for site in roots.iter().flat_map(|root| site_packages(root)) {
+        for directory in directories {
+            places.extend(names.iter().map(|name| site.join(directory).join(name)));
+        }
+    }
+    places
+}
+
+/// `lib/python3.*/site-packages` below a prefix, the newest Python first.
+fn site_packages(root: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(root.join("lib")) else { return Vec::new() };
+    let mut pythons: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let minor = entry.file_name().to_str()?.strip_prefix("python3.")?.parse().ok()?;
+            Some((minor, entry.path().join("site-packages")))
+        })
+        .collect();
+    pythons.sort();
+    pythons.into_iter().rev().map(|(_, path)| path).collect()
 }

@@ -10,18 +10,26 @@
 //! nvCOMP.
 
 mod arena;
+mod compare;
+mod codestreams;
+mod cufile;
 mod decode;
+mod decode_plan;
 mod devices;
 mod driver;
 mod encode;
 mod encode_plan;
 mod facts;
 mod frames;
+mod gds;
 mod kernels;
 mod known;
 mod library;
 mod nvcomp;
+mod nvjpeg2k;
 mod nvtx;
+mod order;
+mod pages;
 mod plan;
 mod probe;
 mod run;
@@ -33,11 +41,15 @@ mod unpack;
 mod verify;
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use self::decode::{Flight, Plan};
+use self::cufile::File;
+use self::decode::Flight;
+use self::decode_plan::Plan;
 use self::driver::Fault;
+use self::gds::Files;
 use self::plan::{Begun, Known};
 use self::probe::Gpu;
 use self::run::{Lane, Run};
@@ -50,10 +62,12 @@ use super::{
     TileError, TileJob, TileSpec,
 };
 use crate::error::Result;
+use crate::io::ByteSource;
 
 pub use self::devices::{
     DeviceFacts, cuda_version, device_count, device_facts, is_device_memory, nvcomp_version,
 };
+pub use self::gds::Gds;
 pub(super) use self::probe::driver_is_there;
 pub use self::probe::{Refusal, Whereabouts};
 pub use self::target::{Allocation, Ground, Landing, Misplaced, Spot, Wanted};
@@ -81,13 +95,19 @@ pub struct Settings {
     pub level_given: bool,
     /// Wait for a device that is busy with another dataset, rather than use the CPU.
     pub patient: bool,
+    /// GDS.
+    pub gds: Gds,
+    /// GPUGTIFF_CUFILE: that library's path.
+    pub cufile: Option<PathBuf>,
+    /// GPUGTIFF_NVJPEG2K: that library's path.
+    pub nvjpeg2k: Option<PathBuf>,
 }
 
 /// Whether the device decodes such tiles: all codecs, but kernels and nvCOMP count the bytes of a
 /// tile in 31 bits.
 pub(super) fn decodes(spec: &TileSpec) -> bool {
     let bytes = spec.tile_bytes().max(spec.stored_row_bytes().saturating_mul(spec.height));
-    bytes <= LARGEST_BATCH && !matches!(spec.codec, Codec::Jpeg2000(_))
+    bytes <= LARGEST_BATCH
 }
 
 /// Whether it encodes such tiles. docs/cuda.md says why LZW and PackBits are left to the CPU.
@@ -104,7 +124,12 @@ struct Works {
     settings: Settings,
     tally: Tally,
     notices: Mutex<Vec<String>>,
-    plans: Known<TileSpec, Plan>,
+    /// What is read past the host.
+    files: Option<Files>,
+    /// By kind of tile, and whether they are.
+    plans: Known<(TileSpec, bool), Plan>,
+    /// The batch that has something to be read, and nothing to be computed yet.
+    waiting: Mutex<Weak<Mutex<Option<Flight>>>>,
     encoding: Known<(TileSpec, i32), encode_plan::Plan>,
     /// The run of decoded batches that is under way.
     run: Mutex<Weak<Run>>,
@@ -173,16 +198,19 @@ impl CudaEngine {
         if let Some(code) = gpu.device.lost_with() {
             return Err(Refusal::Lost(gpu.device.name.clone(), code));
         }
-        Ok(CudaEngine::on(gpu, settings))
+        let files = Files::new(&gpu, &settings)?;
+        Ok(CudaEngine::on(gpu, settings, files))
     }
 
-    fn on(gpu: Arc<Gpu>, settings: Settings) -> CudaEngine {
+    fn on(gpu: Arc<Gpu>, settings: Settings, files: Option<Files>) -> CudaEngine {
         CudaEngine(Arc::new(Works {
             gpu,
             settings,
             tally: Tally::default(),
             notices: Mutex::default(),
+            files,
             plans: Mutex::default(),
+            waiting: Mutex::default(),
             encoding: Mutex::default(),
             run: Mutex::default(),
             encode_run: Mutex::default(),
@@ -217,21 +245,34 @@ impl CudaEngine {
 impl Works {
     /// Whether tiles of this codec may go to the device: it is there and did known ones right.
     fn is_fit_for(&self, codec: Codec) -> bool {
-        self.gpu.device.usable() && !self.gpu.trust().unfit.contains(&codec)
+        if !self.gpu.device.usable() || self.gpu.trust().unfit.contains(&codec) {
+            return false;
+        }
+        let Codec::Jpeg2000(_) = codec else { return true };
+        let found = self.gpu.jpeg2000(self.settings.nvjpeg2k.as_deref());
+        // Who did not ask for the device need not hear what it lacks.
+        if let (Err(reason), true) = (&found, self.settings.patient) {
+            self.notice(format!("JPEG 2000 is decoded on the CPU: {reason}"));
+        }
+        found.is_ok()
     }
 
-    /// How such tiles go through the device to be decoded, if they do.
-    fn plan(&self, spec: &TileSpec) -> Option<Arc<Plan>> {
+    /// How such tiles go through the device to be decoded, if they do; `direct`: read past the host.
+    fn plan(&self, spec: &TileSpec, direct: bool) -> Option<Arc<Plan>> {
         let fit = decodes(spec) && self.is_fit_for(spec.codec);
         if !fit || self.gpu.trust().refuted.contains(&Kind::decode(spec)) {
             return None;
         }
-        let known = lock(&self.plans).get(spec).cloned();
+        let key = (spec.clone(), direct);
+        let known = lock(&self.plans).get(&key).cloned();
         known.unwrap_or_else(|| {
             let shared = Arc::new(spec.clone());
-            let tiles = self.wanted(spec, BATCH_SHARE, 2);
-            let plan = self.planned(|gpu| Plan::new(gpu, &shared, tiles));
-            lock(&self.plans).insert(spec.clone(), plan.clone());
+            let mut tiles = self.wanted(spec, BATCH_SHARE, 2);
+            if let Codec::Jpeg2000(_) = spec.codec {
+                tiles = tiles.min(codestreams::MOST_TILES);
+            }
+            let plan = self.planned(|gpu| Plan::new(gpu, &shared, tiles, direct));
+            lock(&self.plans).insert(key, plan.clone());
             plan
         })
     }
@@ -245,12 +286,31 @@ impl Works {
             return ours.then(|| run.lane()).flatten();
         }
         let instead = |plan: &Plan, instead| {
-            lock(&self.plans).insert((*plan.spec).clone(), instead);
+            lock(&self.plans).insert(((*plan.spec).clone(), plan.direct), instead);
         };
         let Begun::Run(run) = self.begin(plan, instead) else { return None };
         let run = Arc::new(run);
         *under_way = Arc::downgrade(&run);
         run.lane()
+    }
+}
+
+impl Works {
+    /// A batch was started: what is to be read of it is on its way. Now the one before it may go on.
+    fn follow(&self, flight: Flight) -> Arc<Mutex<Option<Flight>>> {
+        let direct = flight.plan.direct;
+        let flight = Arc::new(Mutex::new(Some(flight)));
+        if direct {
+            let next = Arc::downgrade(&flight);
+            let before = std::mem::replace(&mut *lock(&self.waiting), next).upgrade();
+            // Who has it sees to it.
+            if let Some(mut before) = before.as_ref().and_then(|before| before.try_lock().ok())
+                && let Some(before) = &mut *before
+            {
+                before.depart();
+            }
+        }
+        flight
     }
 }
 
@@ -260,7 +320,7 @@ impl Engine for CudaEngine {
     }
 
     fn appetite(&self, spec: &TileSpec, limit: usize) -> usize {
-        match self.0.plan(spec) {
+        match self.0.plan(spec, false) {
             Some(plan) => (plan.tiles * spec.tile_bytes()).min(limit),
             None => CpuEngine.appetite(spec, limit),
         }
@@ -280,11 +340,17 @@ impl Engine for CudaEngine {
     }
 
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
-        let Some(plan) = self.0.plan(&batch.spec) else {
-            self.0.tally.left_to_cpu(batch.spec.codec, batch.tiles.len());
-            return CpuEngine.stage(batch);
-        };
-        Ok(Box::new(Course::start(&self.0, plan, batch, None)))
+        match Course::start(&self.0, batch, None) {
+            Ok(course) => Ok(Box::new(course)),
+            Err(batch) => {
+                self.0.tally.left_to_cpu(batch.spec.codec, batch.tiles.len());
+                CpuEngine.stage(batch)
+            }
+        }
+    }
+
+    fn admit(&self, source: &Arc<dyn ByteSource>) -> Result<()> {
+        self.0.admit(source)
     }
 
     fn encode(
@@ -314,29 +380,40 @@ struct Course {
     batch: Batch,
     /// Where pixels stay on the device; else they come down.
     target: Option<Arc<Target>>,
+    /// Where tiles are read past the host, if they are.
+    file: Option<Arc<File>>,
     legs: VecDeque<Leg>,
     /// Tiles that have a leg.
     begun: usize,
 }
 
 enum Leg {
-    /// On its way through the device.
-    Flight(Flight),
+    /// On its way through the device. The batch that is started next may have it go on.
+    Flight(Arc<Mutex<Option<Flight>>>),
     /// For the CPU.
     Walk(Vec<TileJob>),
 }
 
 impl Course {
+    /// The batch comes back if the device is not for it.
     fn start(
         works: &Arc<Works>,
-        plan: Arc<Plan>,
         batch: Batch,
         target: Option<Arc<Target>>,
-    ) -> Course {
+    ) -> std::result::Result<Course, Batch> {
+        let file = works.file(&batch.source, &batch.spec);
+        let direct = file.is_some();
+        // Where there is no room for that, there may be for the other way.
+        let plan = works.plan(&batch.spec, direct).map(|plan| (plan, file));
+        let plan = plan.or_else(|| {
+            let plan = direct.then(|| works.plan(&batch.spec, false)).flatten()?;
+            Some((plan, None))
+        });
+        let Some((plan, file)) = plan else { return Err(batch) };
         let (works, legs) = (Arc::clone(works), VecDeque::new());
-        let mut course = Course { works, plan, batch, target, legs, begun: 0 };
+        let mut course = Course { works, plan, batch, target, file, legs, begun: 0 };
         course.go_on();
-        course
+        Ok(course)
     }
 
     /// Sends off what there are lanes for.
@@ -352,21 +429,13 @@ impl Course {
             }
             let Some(lane) = self.works.lane(&mut self.plan) else { return };
             let jobs = &rest[..self.plan.fitting(rest)];
-            self.legs.push_back(
-                match Flight::start(
-                    &self.works,
-                    &self.plan,
-                    lane,
-                    &self.batch,
-                    jobs,
-                    self.target.as_ref(),
-                ) {
-                    Ok(flight) => Leg::Flight(flight),
-                    // The CPU engine finds out which tiles cannot be read.
-                    Err(_) => Leg::Walk(jobs.to_vec()),
-                },
-            );
+            let leg = match Flight::start(self, lane, jobs) {
+                Ok(flight) => Leg::Flight(self.works.follow(flight)),
+                // The CPU engine finds out which tiles cannot be read.
+                Err(_) => Leg::Walk(jobs.to_vec()),
+            };
             self.begun += jobs.len();
+            self.legs.push_back(leg);
         }
     }
 
@@ -385,14 +454,16 @@ impl Course {
 
     fn walk(&self, tiles: Vec<TileJob>, sink: &dyn PixelSink) -> Vec<TileError> {
         self.works.tally.left_to_cpu(self.batch.spec.codec, tiles.len());
-        let batch = Batch { tiles, ..self.batch.clone() };
-        let ids: Vec<u64> = batch.tiles.iter().map(|job| job.id).collect();
-        match CpuEngine.stage(batch) {
-            Ok(staged) => staged.decode(sink),
-            Err(error) => {
-                ids.into_iter().map(|id| TileError { id, error: error.clone() }).collect()
-            }
-        }
+        decode_on_cpu(Batch { tiles, ..self.batch.clone() }, sink)
+    }
+}
+
+/// Reads and decodes tiles without the device.
+fn decode_on_cpu(batch: Batch, sink: &dyn PixelSink) -> Vec<TileError> {
+    let ids: Vec<u64> = batch.tiles.iter().map(|job| job.id).collect();
+    match CpuEngine.stage(batch) {
+        Ok(staged) => staged.decode(sink),
+        Err(error) => ids.into_iter().map(|id| TileError { id, error: error.clone() }).collect(),
     }
 }
 
@@ -402,7 +473,10 @@ impl Staged for Course {
         loop {
             while let Some(leg) = self.legs.pop_front() {
                 failed.extend(match leg {
-                    Leg::Flight(flight) => flight.land(sink),
+                    Leg::Flight(flight) => {
+                        let flight = lock(&flight).take();
+                        flight.map_or(Vec::new(), |flight| flight.land(sink))
+                    }
                     Leg::Walk(tiles) => self.walk(tiles, sink),
                 });
                 self.go_on();

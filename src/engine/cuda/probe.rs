@@ -8,14 +8,16 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_int};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::arena::Lender;
+use super::cufile::CuFile;
 use super::driver::{self, Device, Fault};
 use super::kernels::Kernels;
 use super::known;
-use super::library::Library;
+use super::library::{self, Library};
 use super::nvcomp::{NvComp, Unfit};
+use super::nvjpeg2k::NvJpeg2k;
 use super::verify::Kind;
 use crate::engine::Codec;
 use crate::process::PerProcess;
@@ -95,6 +97,9 @@ pub enum Refusal {
     /// It failed before.
     #[error("the GPU {0} failed in this process (CUDA error {1})")]
     Lost(String, i32),
+    /// GDS=YES cannot be had.
+    #[error("{0}")]
+    Gds(String),
     /// The first tiles did not come out right.
     #[error("the GPU does not decode and encode known tiles here ({0})")]
     SelfCheck(String),
@@ -157,6 +162,10 @@ pub(super) struct Gpu {
     pub(super) arena: Lender,
     /// CUDA's version as the driver says it.
     pub(super) cuda: i32,
+    /// cuFile, once somebody wanted it.
+    pub(super) cufile: OnceLock<Arc<CuFile>>,
+    /// nvJPEG2000, once there was something to decode, or why not.
+    pub(super) nvjpeg2k: OnceLock<Result<Arc<NvJpeg2k>, String>>,
     /// What was learnt of it.
     pub(super) trust: Mutex<Trust>,
 }
@@ -170,11 +179,19 @@ pub(super) struct Trust {
     pub(super) refuted: HashSet<Kind>,
     /// Codecs that do not work on this device.
     pub(super) unfit: HashSet<Codec>,
+    /// Reads of cuFile's got lost, or it does not take our memory: no more of them.
+    pub(super) distrusts_cufile: bool,
     /// What users were told.
     pub(super) told: HashSet<String>,
 }
 
 impl Gpu {
+    /// nvJPEG2000, which is started when it is first asked for.
+    pub(super) fn jpeg2000(&self, given: Option<&Path>) -> Result<(), String> {
+        let start = || NvJpeg2k::start(&self.device, given).map(Arc::new);
+        self.nvjpeg2k.get_or_init(start).as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
     /// What was learnt.
     pub(super) fn trust(&self) -> MutexGuard<'_, Trust> {
         self.trust.lock().unwrap_or_else(PoisonError::into_inner)
@@ -285,6 +302,8 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
         kernels,
         arena: Lender::default(),
         cuda,
+        cufile: OnceLock::new(),
+        nvjpeg2k: OnceLock::new(),
         trust: Mutex::default(),
     });
     if let Err(refusal) = try_known_tiles(&gpu) {
@@ -434,41 +453,11 @@ pub(super) fn find_nvcomp(given: Option<&Path>, cuda_major: u32) -> Result<NvCom
             why => why,
         });
     }
-    let found = places().iter().find_map(|place| attempt(place));
+    let found = nvcomp_places().iter().find_map(|place| attempt(place));
     found.ok_or(refusal)
 }
 
-/// Where nvCOMP may be, in order.
-fn places() -> Vec<PathBuf> {
-    const NAMES: [&str; 2] = ["libnvcomp.so.6", "libnvcomp.so.5"];
-    let mut places: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
-    let home = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    if let Some(conda) = home("CONDA_PREFIX") {
-        places.extend(NAMES.map(|name| conda.join("lib").join(name)));
-    }
-    let mut roots: Vec<PathBuf> =
-        ["CONDA_PREFIX", "VIRTUAL_ENV"].into_iter().filter_map(home).collect();
-    roots.extend(home("HOME").map(|home| home.join(".local")));
-    for root in roots {
-        for site in site_packages(&root) {
-            for directory in ["nvidia/libnvcomp/lib64", "nvidia/nvcomp"] {
-                places.extend(NAMES.map(|name| site.join(directory).join(name)));
-            }
-        }
-    }
-    places
-}
-
-/// `lib/python3.*/site-packages` below a prefix, the newest Python first.
-fn site_packages(root: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(root.join("lib")) else { return Vec::new() };
-    let mut pythons: Vec<(u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let minor = entry.file_name().to_str()?.strip_prefix("python3.")?.parse().ok()?;
-            Some((minor, entry.path().join("site-packages")))
-        })
-        .collect();
-    pythons.sort();
-    pythons.into_iter().rev().map(|(_, path)| path).collect()
+fn nvcomp_places() -> Vec<PathBuf> {
+    let names = ["libnvcomp.so.6", "libnvcomp.so.5"];
+    library::places(&names, &["nvidia/libnvcomp/lib64", "nvidia/nvcomp"])
 }

@@ -4,10 +4,15 @@
 //! upload waits until batch n−2 was computed, and computing it until n−2 was downloaded: on the
 //! device, by events, and never on the host. Encoded batches, whose last download the host asks
 //! for, use the output region of their lane.
+//!
+//! What a file is read to past the host is its lane's, too: cuFile knows of no stream, and a lane is
+//! given back when the host has waited for its batch.
 
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::arena::{Arena, LANES, Marks, Place, Sizes};
+use super::cufile::{File, Read, Reads, Trouble, Unread};
 use super::driver::{Answer, Current, Event};
 use super::probe::Gpu;
 
@@ -22,6 +27,8 @@ pub(super) struct Run {
     pub(super) sizes: Sizes,
     /// Host memory is page-locked.
     pub(super) pinned: bool,
+    /// Why cuFile does not take the memory that files are read to, if so.
+    unregistered: Option<Trouble>,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -32,6 +39,8 @@ struct State {
     /// Lanes of those who wait for another one.
     parked: usize,
     next: u64,
+    /// Somebody may still write to the device memory.
+    tainted: bool,
 }
 
 /// A lane of host memory, for one batch.
@@ -41,6 +50,8 @@ pub(super) struct Lane {
     /// The batch was submitted, wholly or in part, and nobody has waited for it yet.
     flying: bool,
     n: u64,
+    /// Reads to its memory may still be under way: it is not given back.
+    retired: bool,
 }
 
 /// What a batch is submitted with: nobody else submits meanwhile.
@@ -51,6 +62,8 @@ pub(super) struct Submission<'a> {
     n: u64,
     /// Bytes of the lane's input.
     input: usize,
+    /// Computing has begun.
+    begun: bool,
 }
 
 impl Run {
@@ -59,10 +72,19 @@ impl Run {
         let Some(mut arena) = gpu.arena.borrow(current)? else { return Ok(None) };
         match arena.fit(current, sizes) {
             Ok(pinned) => {
-                let state =
-                    State { arena: Some(arena), free: (0..LANES).collect(), parked: 0, next: 0 };
+                let cufile = gpu.cufile.get().filter(|_| sizes.landing > 0);
+                let registered = cufile.map(|cufile| arena.register(cufile, current, sizes));
+                let unregistered = registered.and_then(Result::err);
+                let state = State {
+                    arena: Some(arena),
+                    free: (0..LANES).collect(),
+                    parked: 0,
+                    next: 0,
+                    tainted: false,
+                };
                 let (state, freed) = (Mutex::new(state), Condvar::new());
-                Ok(Some(Run { gpu: Arc::clone(gpu), sizes, pinned, state, freed }))
+                let gpu = Arc::clone(gpu);
+                Ok(Some(Run { gpu, sizes, pinned, unregistered, state, freed }))
             }
             Err(fault) => {
                 gpu.arena.give_back(arena);
@@ -83,7 +105,11 @@ impl Run {
     /// A lane, if one is free.
     pub(super) fn lane(self: &Arc<Self>) -> Option<Lane> {
         let lane = self.lock().free.pop()?;
-        Some(Lane { run: Arc::clone(self), lane, flying: false, n: 0 })
+        Some(self.lend(lane))
+    }
+
+    fn lend(self: &Arc<Self>, lane: usize) -> Lane {
+        Lane { run: Arc::clone(self), lane, flying: false, n: 0, retired: false }
     }
 
     /// A lane for somebody who has `held` of them: waits for others to give one back. `None` if
@@ -92,7 +118,7 @@ impl Run {
         let mut state = self.lock();
         loop {
             if let Some(lane) = state.free.pop() {
-                return Some(Lane { run: Arc::clone(self), lane, flying: false, n: 0 });
+                return Some(self.lend(lane));
             }
             if held + state.parked >= LANES {
                 return None;
@@ -107,7 +133,13 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(arena) = state.arena.take() {
+        if let Some(Ok(library)) = self.gpu.nvjpeg2k.get() {
+            library.end_run();
+        }
+        if let Some(mut arena) = state.arena.take() {
+            if state.tainted {
+                arena.forsake();
+            }
             self.gpu.arena.give_back(arena);
         }
     }
@@ -148,6 +180,61 @@ impl Lane {
         }
     }
 
+    /// Host memory of this lane for what the file is read to.
+    pub(super) fn landing(&mut self) -> &mut [u8] {
+        let place = self.place(&self.run.lock(), 0);
+        // SAFETY: as in `host`.
+        unsafe { std::slice::from_raw_parts_mut(place.host_landing, self.run.sizes.landing) }
+    }
+
+    /// The same, to be looked at.
+    pub(super) fn landed(&self) -> &[u8] {
+        let place = self.place(&self.run.lock(), 0);
+        // SAFETY: as in `view`.
+        unsafe { std::slice::from_raw_parts(place.host_landing, self.run.sizes.landing) }
+    }
+
+    /// Has cuFile read to the lane's device memory; nothing of this lane was submitted yet.
+    pub(super) fn read(&mut self, file: &Arc<File>, reads: Vec<Read>) -> Result<Reads, Unread> {
+        let failed = |trouble| Unread { trouble, settled: true };
+        if let Some(trouble) = self.run.unregistered {
+            return Err(failed(trouble));
+        }
+        let state = self.run.lock();
+        let arena = state.arena.as_deref().expect("a fitted arena");
+        let registration = arena.registration().ok_or(failed(Trouble::UNREGISTERED))?;
+        let offset = self.lane * self.run.sizes.landing;
+        let fit = |read: &Read| read.at + read.bytes <= self.run.sizes.landing;
+        assert!(reads.iter().all(fit), "reads beyond the lane's memory");
+        // SAFETY: within the lane's part of the registered memory, which is this batch's alone until it
+        // gives the lane back; it does not before the reads are finished (or retires it).
+        unsafe { Reads::submit(file, registration, offset, reads) }
+    }
+
+    /// Reads may be under way that nobody can wait for: nobody uses the lane's memory again.
+    pub(super) fn retire(&mut self) {
+        self.retired = true;
+    }
+
+    /// Brings down what the file was read to, once the batch was waited for.
+    pub(super) fn recall(&mut self, range: Range<usize>) -> Answer<()> {
+        assert!(range.end <= self.run.sizes.landing && range.start <= range.end);
+        let state = self.run.lock();
+        let place = self.place(&state, self.n);
+        let arena = state.arena.as_ref().expect("a fitted arena");
+        self.flying = true;
+        let (from, to) = (place.landing + range.start as u64, place.host_landing);
+        let marks = arena.marks(self.n);
+        // SAFETY: within the lane's own memory, both of them.
+        unsafe {
+            let to = to.wrapping_add(range.start);
+            arena.streams.output.download(from, to, range.len())?;
+        }
+        arena.streams.output.record(&marks.output[1])?;
+        drop(state);
+        self.wait()
+    }
+
     /// Submits the batch, ordered after those before. If that fails half way, what was submitted is
     /// waited for before anybody else submits: no event of this batch would hold them back.
     pub(super) fn submit(
@@ -161,7 +248,7 @@ impl Lane {
         let place = self.place(&state, self.n);
         let arena = state.arena.as_deref().expect("a fitted arena");
         let input = self.run.sizes.input;
-        let outcome = work(&mut Submission { arena, place, n: self.n, input });
+        let outcome = work(&mut Submission { arena, place, n: self.n, input, begun: false });
         if outcome.is_err() {
             self.run.settle(arena);
         }
@@ -242,7 +329,10 @@ impl Drop for Lane {
             // Abandoned, or failed half way: the memory is in use until the streams are empty.
             self.run.settle(arena);
         }
-        state.free.push(self.lane);
+        match self.retired {
+            true => state.tainted = true,
+            false => state.free.push(self.lane),
+        }
         self.run.freed.notify_all();
     }
 }
@@ -268,17 +358,24 @@ impl Submission<'_> {
         unsafe { std::slice::from_raw_parts_mut(self.place.host_input, self.input) }
     }
 
-    /// Uploads the first `bytes` of the lane's input.
-    pub(super) fn upload(&self, bytes: usize) -> Answer<()> {
+    /// Uploads a part of the lane's input, and `landed` bytes of what cuFile did not read.
+    pub(super) fn upload(&self, part: Range<usize>, landed: usize) -> Answer<()> {
         let arena = self.arena;
         let (streams, marks) = (&arena.streams, arena.marks(self.n));
         if self.n >= 2 {
             streams.input.wait(&arena.marks(self.n - 2).compute[2])?;
         }
         streams.input.record(&marks.input[0])?;
-        // SAFETY: the lane's memory, which nobody touches until it was waited for; the region of
-        // batch n−2, which was computed.
-        unsafe { streams.input.upload(self.place.host_input, self.place.input, bytes)? };
+        // The lane's memory, which nobody touches until it was waited for; the region of batch n−2,
+        // which was computed.
+        let (from, to) = (self.place.host_input.wrapping_add(part.start), self.place.input);
+        // SAFETY: so it says above.
+        unsafe { streams.input.upload(from, to + part.start as u64, part.len())? };
+        if landed > 0 {
+            let Place { host_landing, landing, .. } = self.place;
+            // SAFETY: the lane's own memory on both sides.
+            unsafe { streams.input.upload(host_landing, landing, landed)? };
+        }
         streams.input.record(&marks.input[1])
     }
 
@@ -292,7 +389,17 @@ impl Submission<'_> {
         if regions < LANES as u64 && self.n >= regions {
             stream.wait(&arena.marks(self.n - regions).output[1])?;
         }
-        stream.record(&arena.marks(self.n).compute[0])?;
+        if !self.begun {
+            stream.record(&arena.marks(self.n).compute[0])?;
+        }
+        Ok(stream)
+    }
+
+    /// The stream of what is computed before anything was uploaded: in the work region, which is its own.
+    pub(super) fn begin(&mut self) -> Answer<&super::driver::Stream> {
+        let stream = &self.arena.streams.compute;
+        stream.record(&self.arena.marks(self.n).compute[0])?;
+        self.begun = true;
         Ok(stream)
     }
 

@@ -5,10 +5,12 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use super::decode::Plan;
+use super::decode_plan::Plan;
 use super::frames::{self, Frame};
-use crate::engine::{Batch, Codec, Part, TileJob, cpu};
+use crate::engine::jpeg2000::Codestream;
+use crate::engine::{Batch, Codec, Part, TileJob, TileSpec, cpu};
 use crate::error::Result;
+use crate::io::ByteSource;
 use crate::process::pool;
 
 /// Tiles that are read as one task hold about this much.
@@ -30,8 +32,30 @@ pub(super) struct Item {
     pub(super) header: Option<[u8; frames::ZSTD_PLAIN]>,
     /// It goes to the device; else it is left to the CPU.
     pub(super) on_device: bool,
+    /// The device looked at it and refused it.
+    pub(super) refused: bool,
+    /// What it says of itself, if it is JPEG 2000.
+    pub(super) codestream: Option<Codestream>,
     /// Where its pixels are in the lane's output.
     pub(super) crop: usize,
+}
+
+impl Item {
+    /// Nothing is known of it yet.
+    pub(super) fn new(job: &TileJob, part: Part) -> Item {
+        Item {
+            job: *job,
+            part,
+            bytes: 0..0,
+            stream: 0..0,
+            adler: 0,
+            header: None,
+            on_device: false,
+            refused: false,
+            codestream: None,
+            crop: 0,
+        }
+    }
 }
 
 /// Gives each tile its slot.
@@ -40,16 +64,8 @@ pub(super) fn place(plan: &Plan, jobs: &[TileJob]) -> Vec<Item> {
     let item = |job: &TileJob| {
         let (first, end) = plan.slot(at, job);
         at = end;
-        Item {
-            job: *job,
-            part: job.part.unwrap_or(Part::rows(&plan.spec, job.rows)),
-            bytes: first..end,
-            stream: first..end,
-            adler: 0,
-            header: None,
-            on_device: false,
-            crop: 0,
-        }
+        let item = Item::new(job, job.part.unwrap_or(Part::rows(&plan.spec, job.rows)));
+        Item { bytes: first..end, stream: first..end, ..item }
     };
     jobs.iter().map(item).collect()
 }
@@ -67,19 +83,30 @@ pub(super) fn read(batch: &Batch, items: &mut [Item], mut input: &mut [u8]) -> R
         input = rest;
         at = item.bytes.end;
     }
-    if !batch.source.concurrent() {
-        return batch.source.read_ranges(&mut ranges);
+    fetch(&*batch.source, batch.threads, &mut ranges)
+}
+
+/// Reads ranges of a file, several at once where the source allows it.
+pub(super) fn fetch(
+    source: &dyn ByteSource,
+    threads: usize,
+    ranges: &mut [(u64, &mut [u8])],
+) -> Result<()> {
+    if !source.concurrent() {
+        return source.read_ranges(ranges);
     }
     let announced: Vec<_> = ranges.iter().map(|(at, slot)| (*at, slot.len() as u64)).collect();
-    batch.source.advise(&announced);
+    source.advise(&announced);
     let mean = announced.iter().map(|(_, len)| *len as usize).sum::<usize>() / ranges.len().max(1);
-    let group = (TASK_BYTES / mean.max(1)).clamp(1, 256);
+    // Small tiles go in groups, but no thread is left without.
+    let share = ranges.len().div_ceil(threads.max(1)).clamp(1, 256);
+    let group = (TASK_BYTES / mean.max(1)).clamp(1, share);
     let groups: Vec<_> = ranges.chunks_mut(group).map(Mutex::new).collect();
     let failure = Mutex::new(None);
-    pool::run(batch.threads, groups.len(), &|task| {
+    pool::run(threads, groups.len(), &|task| {
         let mut group = groups[task].lock().unwrap_or_else(PoisonError::into_inner);
         for (offset, slot) in group.iter_mut() {
-            if let Err(error) = batch.source.read_at(*offset, slot) {
+            if let Err(error) = source.read_at(*offset, slot) {
                 failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                 return;
             }
@@ -88,30 +115,36 @@ pub(super) fn read(batch: &Batch, items: &mut [Item], mut input: &mut [u8]) -> R
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Decides whether the device may have a tile, and what of it.
-pub(super) fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
+/// Whether the device may have a tile, by all that is known without looking at it.
+pub(super) fn is_fit(plan: &Plan, item: &Item) -> bool {
     let spec = &plan.spec;
-    let (bytes, stored) = (item.bytes.clone(), spec.stored_row_bytes() * spec.height);
     let needed = spec.stored_row_bytes() * item.job.rows;
-    if cpu::plausible(spec.codec, &item.job, needed).is_err() {
-        return;
-    }
     let part_fits = item.part.x + item.part.width <= spec.width
         && item.part.y + item.part.height <= item.job.rows
         && item.part.width * item.part.height > 0;
-    if !part_fits {
+    let long_enough = spec.codec != Codec::None || item.job.len >= needed;
+    part_fits && long_enough && cpu::plausible(spec.codec, &item.job, needed).is_ok()
+}
+
+/// What a ZSTD frame without content size holds: padding is stored, or it is not.
+pub(super) fn content(spec: &TileSpec, job: &TileJob) -> usize {
+    spec.stored_row_bytes() * if job.padded { spec.height } else { job.rows }
+}
+
+/// Decides whether the device may have a tile, and what of it.
+pub(super) fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
+    if !is_fit(plan, item) {
         return;
     }
-    let fits = match spec.codec {
-        Codec::None => bytes.len() >= needed,
+    let bytes = item.bytes.clone();
+    let fits = match plan.spec.codec {
         Codec::Deflate => frames::zlib_adler(&input[bytes.clone()]).is_some_and(|adler| {
             item.adler = adler;
             item.stream = bytes.start + frames::ZLIB_HEADER..bytes.end - frames::ZLIB_TRAILER;
             true
         }),
         Codec::Zstd => {
-            // What a frame without content size holds: padding is stored, or it is not.
-            let size = if item.job.padded { stored } else { needed };
+            let size = content(&plan.spec, &item.job);
             match frames::zstd_frame(&input[bytes.clone()], size) {
                 Some(Frame::Whole) => {
                     settle(item, input);
@@ -128,8 +161,11 @@ pub(super) fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
             }
         }
         // The kernels take any stream and say what became of it.
-        Codec::Lzw | Codec::PackBits => true,
-        Codec::Jpeg2000(_) => false,
+        Codec::None | Codec::Lzw | Codec::PackBits => true,
+        Codec::Jpeg2000(_) => {
+            item.codestream = Codestream::of_tile(&plan.spec, &item.job, &input[bytes]).ok();
+            item.codestream.is_some()
+        }
     };
     item.on_device = fits;
 }

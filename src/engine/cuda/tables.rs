@@ -1,6 +1,6 @@
 //! The tables that travel with a batch: arrays of the batch's length, one behind the other.
 
-use super::kernels::{DecodeTile, EncodeTile, PlaceTile, Report};
+use super::kernels::{DecodeTile, EncodeTile, PlaceTile, Report, StowTile, Verdict};
 
 /// Where each array begins in the input region.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,10 @@ pub(super) struct Arrays {
     pub(super) places: usize,
     /// As above.
     pub(super) which: usize,
+    /// `StowTile`s, and a stream of nothing, in a batch that was read past the host.
+    pub(super) stows: usize,
+    /// As above.
+    pub(super) nothing: usize,
     /// nvCOMP's statuses, 4 bytes each.
     pub(super) statuses: usize,
     /// Up to here it is uploaded; what follows is written by the device.
@@ -39,9 +43,14 @@ impl Arrays {
     /// The same of a batch that stays on the device, besides.
     pub(super) const PLACE_BYTES: usize = size_of::<PlaceTile>();
 
+    /// The same of a batch that was read past the host.
+    pub(super) const STOW_BYTES: usize = size_of::<StowTile>();
+    /// Room for a stream of nothing, which no decoder reads more than.
+    pub(super) const NOTHING_BYTES: usize = 64;
+
     /// Begins at `start`, a multiple of 8. `wanted` is how many samples a caller on the device
-    /// wants of each tile, or 0.
-    pub(super) fn new(start: usize, count: usize, wanted: usize) -> Arrays {
+    /// wants of each tile, or 0; `stowed`: it was read past the host.
+    pub(super) fn new(start: usize, count: usize, wanted: usize, stowed: bool) -> Arrays {
         let mut at = start;
         let mut array = |bytes: usize| {
             let here = at;
@@ -52,6 +61,8 @@ impl Arrays {
         let (room, outputs, tiles) = (array(8 * count), array(8 * count), array(64 * count));
         let placed = if wanted > 0 { count } else { 0 };
         let (places, which) = (array(Arrays::PLACE_BYTES * placed), array(4 * wanted));
+        let (tiles_stowed, nothing) = if stowed { (count, Arrays::NOTHING_BYTES) } else { (0, 0) };
+        let (stows, nothing) = (array(Arrays::STOW_BYTES * tiles_stowed), array(nothing));
         let (statuses, uploaded) = (array(4 * count), array(0));
         let (sizes, adler, offsets) = (array(8 * count), array(4 * count), array(8 * count));
         Arrays {
@@ -62,6 +73,8 @@ impl Arrays {
             tiles,
             places,
             which,
+            stows,
+            nothing,
             statuses,
             uploaded,
             sizes,
@@ -88,6 +101,12 @@ impl Arrays {
         memory[at..][..Arrays::PLACE_BYTES].copy_from_slice(&place.bytes());
     }
 
+    /// Writes how the n-th tile is stowed.
+    pub(super) fn put_stow(&self, memory: &mut [u8], n: usize, stow: &StowTile) {
+        let at = self.stows + n * Arrays::STOW_BYTES;
+        memory[at..][..Arrays::STOW_BYTES].copy_from_slice(&stow.bytes());
+    }
+
     /// Writes which samples go there.
     pub(super) fn put_which(&self, memory: &mut [u8], which: &[u32]) {
         for (n, sample) in which.iter().enumerate() {
@@ -99,6 +118,14 @@ impl Arrays {
     pub(super) fn put_tile(&self, memory: &mut [u8], n: usize, tile: &[u8; 64], status: i32) {
         memory[self.tiles + n * 64..][..64].copy_from_slice(tile);
         memory[self.statuses + n * 4..][..4].copy_from_slice(&status.to_ne_bytes());
+    }
+}
+
+impl StowTile {
+    /// As the device reads it.
+    pub(super) fn bytes(&self) -> [u8; Arrays::STOW_BYTES] {
+        // SAFETY: plain numbers without padding, of this size (asserted where it is declared).
+        unsafe { std::mem::transmute(*self) }
     }
 }
 
@@ -152,4 +179,18 @@ pub(super) fn report(memory: &[u8], n: usize) -> Report {
     let size =
         u64::from_ne_bytes([&four(8)[..], &four(12)[..]].concat().try_into().unwrap_or_default());
     Report { status: i32::from_ne_bytes(four(0)), adler: u32::from_ne_bytes(four(4)), size }
+}
+
+/// Bytes of the verdicts that follow the reports of a batch that was read past the host.
+pub(super) fn verdicts(tiles: usize) -> usize {
+    (tiles * size_of::<Verdict>()).next_multiple_of(256)
+}
+
+/// The n-th verdict in memory that begins with them.
+pub(super) fn verdict(memory: &[u8], n: usize) -> Verdict {
+    let word = |at: usize| {
+        let bytes = memory[n * size_of::<Verdict>() + at..].first_chunk().copied();
+        u32::from_ne_bytes(bytes.unwrap_or_default())
+    };
+    Verdict { adler: word(0), refused: word(4) }
 }

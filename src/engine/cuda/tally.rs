@@ -44,6 +44,14 @@ counts! {
         down => "CUDA_BYTES_DOWN",
         /// Device memory of the largest run.
         peak => "CUDA_PEAK_BYTES",
+        /// Reads past the host.
+        gds_reads => "CUDA_GDS_READS",
+        /// Tiles that shared a read with others.
+        gds_merged => "CUDA_GDS_TILES_MERGED",
+        /// Bytes that were read past the host.
+        gds_bytes => "CUDA_GDS_BYTES",
+        /// Batches that were to be read so, and were not.
+        gds_fallbacks => "CUDA_GDS_FALLBACKS",
         /// Microseconds of reading into staging memory.
         read => "CUDA_US_READ",
         /// Microseconds of copies to the device.

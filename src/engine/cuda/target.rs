@@ -354,12 +354,9 @@ impl CudaEngine {
         }
         let target = Arc::new(landing.target(wanted));
         let upload = Upload::new(&target);
-        let failed = match self.0.plan(&batch.spec) {
-            Some(plan) => {
-                let course = Course::start(&self.0, plan, batch, Some(Arc::clone(&target)));
-                Box::new(course).decode(&upload)
-            }
-            None => {
+        let failed = match Course::start(&self.0, batch, Some(Arc::clone(&target))) {
+            Ok(course) => Box::new(course).decode(&upload),
+            Err(batch) => {
                 self.0.tally.left_to_cpu(batch.spec.codec, batch.tiles.len());
                 CpuEngine.stage(batch)?.decode(&upload)
             }

@@ -1,5 +1,8 @@
-//! Who unpacks tiles on the device: nvCOMP, kernels of ours, or nobody where they lie as they are.
+//! Who unpacks tiles on the device: nvCOMP, kernels of ours, nvJPEG2000 (see [`super::codestreams`]), or
+//! nobody where they lie as they are.
 
+use super::arena::LANES;
+use super::codestreams;
 use super::driver::{Answer, Stream};
 use super::nvcomp::Tables;
 use super::probe::Gpu;
@@ -18,8 +21,10 @@ impl Needs {
     /// Of batches of `tiles` tiles.
     pub(super) fn of(gpu: &Gpu, spec: &TileSpec, tiles: usize) -> Answer<Needs> {
         match spec.codec {
-            Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => {
-                Ok(Needs { align: 16, temporary: 0 })
+            Codec::None | Codec::Lzw | Codec::PackBits => Ok(Needs { align: 16, temporary: 0 }),
+            // Batches of all lanes have states at once.
+            Codec::Jpeg2000(_) => {
+                Ok(Needs { align: 16, temporary: LANES * tiles * codestreams::besides(spec) })
             }
             codec @ (Codec::Deflate | Codec::Zstd) => {
                 let stored = spec.stored_row_bytes() * spec.height;
@@ -42,6 +47,26 @@ pub(super) fn room(spec: &TileSpec, job: &TileJob) -> usize {
     spec.stored_row_bytes() * rows
 }
 
+/// What `stow` has to look at: 1 is zlib, 2 is ZSTD.
+pub(super) fn framing(codec: Codec) -> u32 {
+    match codec {
+        Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => 0,
+        Codec::Deflate => 1,
+        Codec::Zstd => 2,
+    }
+}
+
+/// A stream that is right and holds nothing.
+pub(super) fn nothing(codec: Codec) -> &'static [u8] {
+    match codec {
+        Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => &[],
+        // One last block of fixed codes, which ends at once.
+        Codec::Deflate => &[3, 0],
+        // Magic, one segment of no bytes, one last raw block of none.
+        Codec::Zstd => &[0x28, 0xB5, 0x2F, 0xFD, 0x20, 0, 1, 0, 0],
+    }
+}
+
 /// Unpacks on a stream. What became of each tile is in the tables afterwards.
 ///
 /// # Safety
@@ -55,6 +80,7 @@ pub(super) unsafe fn unpack(
     // SAFETY: the caller's promise.
     unsafe {
         match codec {
+            // These are on their way already.
             Codec::None | Codec::Jpeg2000(_) => Ok(()),
             Codec::Deflate | Codec::Zstd => {
                 gpu.nvcomp.decompress(codec, tables, stream, &gpu.device)

@@ -29,13 +29,20 @@ pub(super) struct Kind {
     effort: Option<i32>,
     /// Bytes of a tile, where the size matters.
     bytes: Option<usize>,
+    /// Read past the host.
+    direct: bool,
 }
 
 impl Kind {
     /// Tiles that are decoded.
     pub(super) fn decode(spec: &TileSpec) -> Kind {
         let TileSpec { codec, predictor, sample, swap, .. } = *spec;
-        Kind { codec, predictor, sample, swap, effort: None, bytes: None }
+        Kind { codec, predictor, sample, swap, effort: None, bytes: None, direct: false }
+    }
+
+    /// The same, read past the host.
+    pub(super) fn decode_directly(spec: &TileSpec) -> Kind {
+        Kind { direct: true, ..Kind::decode(spec) }
     }
 
     /// Tiles that are encoded.
@@ -47,7 +54,8 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = if self.effort.is_some() { "encoding" } else { "decoding" };
-        write!(f, "{direction} {:?}, {:?}, {:?}", self.codec, self.predictor, self.sample)
+        write!(f, "{direction} {:?}, {:?}, {:?}", self.codec, self.predictor, self.sample)?;
+        if self.direct { f.write_str(", GPUDirect Storage") } else { Ok(()) }
     }
 }
 
