@@ -84,6 +84,7 @@ fn batch(side: usize, source: Arc<dyn ByteSource>) -> Batch {
         offset: (id * len) as u64,
         len,
         rows: side,
+        columns: 0,
         padded: true,
         part: None,
     };

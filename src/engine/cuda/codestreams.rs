@@ -3,12 +3,13 @@
 
 use super::arena::Place;
 use super::decode_plan::Plan;
-use super::driver::Answer;
+use super::driver::{Answer, Stream};
+use super::finish::{Finish, LIFTED, PLANES, YCBCR};
 use super::nvjpeg2k::{self, Taken};
 use super::order::{Order, SENTINEL};
 use super::run::Submission;
 use super::staging::Item;
-use super::{SUCCESS, kernels};
+use super::{SUCCESS, Works};
 use crate::engine::cpu::jpeg2000::wants_rgb;
 use crate::engine::jpeg2000::{Codestream, Sampling};
 use crate::engine::{Codec, TileSpec};
@@ -32,9 +33,9 @@ pub(super) fn planes_at(spec: &TileSpec) -> usize {
 pub(super) fn finish(spec: &TileSpec, header: &Codestream, raw: u64) -> [u64; 3] {
     let Codec::Jpeg2000(kind) = spec.codec else { return [0; 3] };
     let how = match header.sampling {
-        Sampling::Chroma(x, y) => kernels::PLANES | u64::from(x) << 8 | u64::from(y) << 16,
-        Sampling::Full if wants_rgb(kind, header) => kernels::YCBCR,
-        Sampling::Full if is_lifted(header) => kernels::LIFTED,
+        Sampling::Chroma(x, y) => PLANES | u64::from(x) << 8 | u64::from(y) << 16,
+        Sampling::Full if wants_rgb(kind, header) => YCBCR,
+        Sampling::Full if is_lifted(header) => LIFTED,
         Sampling::Full => 0,
     };
     [how << 32 | header.width as u64, raw + planes_at(spec) as u64, 0]
@@ -69,6 +70,9 @@ impl Order<'_> {
         let (_, raws) = self.plan.homes(&place);
         let input: *const [u8] = submission.tables();
         let stream = submission.begin()?;
+        // What a decoder leaves out, of a damaged tile say, is nobody else's pixels.
+        // SAFETY: the work region belongs to the compute stream.
+        unsafe { stream.clear(raws, self.count * self.plan.raw)? };
         for (n, item) in self.sent().enumerate() {
             let (Some(slot), Some(header)) = (taken.slot(n), &item.codestream) else { continue };
             // SAFETY: the lane's memory, which is read only; tables are written later.
@@ -98,7 +102,7 @@ impl Order<'_> {
     }
 
     /// Makes pixels of what nvJPEG2000 left.
-    pub(super) fn finish(&self, stream: &super::driver::Stream, place: &Place) -> Answer<()> {
+    pub(super) fn finish(&self, stream: &Stream, place: &Place) -> Answer<()> {
         let spec = &self.plan.spec;
         let unfinished = |item: &Item| {
             item.codestream.as_ref().is_some_and(|header| is_unfinished(spec, header))
@@ -109,7 +113,19 @@ impl Order<'_> {
         let here = |offset: usize| place.input + offset as u64;
         let tables = [here(self.arrays.tiles), here(self.arrays.statuses)];
         // SAFETY: regions of this batch and the work region, as in `send`.
-        unsafe { self.gpu.kernels.finish(stream, self.count, tables, kernels::Finish::new(spec)) }
+        unsafe { self.gpu.kernels.finish(stream, self.count, tables, Finish::new(spec)) }
+    }
+}
+
+impl Works {
+    /// Whether nvJPEG2000 is here; started if this is the first to ask.
+    pub(super) fn has_nvjpeg2k(&self) -> bool {
+        let found = self.gpu.jpeg2000(self.settings.nvjpeg2k.as_deref());
+        // Who did not ask for the device need not hear what it lacks.
+        if let (Err(reason), true) = (&found, self.settings.patient) {
+            self.notice(format!("JPEG 2000 is decoded on the CPU: {reason}"));
+        }
+        found.is_ok()
     }
 }
 

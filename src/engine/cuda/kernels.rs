@@ -133,36 +133,6 @@ pub(super) struct Report {
     pub(super) size: u64,
 }
 
-/// What `finish` does with a tile, in the upper half of the first word behind it; the lower half has the
-/// columns that were decoded, the second word the address of planes. Signed bytes:
-pub(super) const LIFTED: u64 = 1;
-/// YCbCr, side by side.
-pub(super) const YCBCR: u64 = 2;
-/// YCbCr in planes, with the columns and rows that a sample of chroma stands for.
-pub(super) const PLANES: u64 = 4;
-
-/// What all tiles that are finished have in common.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Finish {
-    width: u32,
-    height: u32,
-    samples: u32,
-    bytes: u32,
-}
-
-impl Finish {
-    /// Of tiles of this kind.
-    pub(super) fn new(spec: &TileSpec) -> Finish {
-        Finish {
-            width: spec.width as u32,
-            height: spec.height as u32,
-            samples: spec.samples as u32,
-            bytes: spec.sample.bytes() as u32,
-        }
-    }
-}
-
 /// One tile to be brought to its slot.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -285,7 +255,7 @@ pub(super) struct Kernels {
     lzw: Function,
     packbits: Function,
     stow: Function,
-    finish: Function,
+    pub(super) finish: Function,
 }
 
 /// Where the tables of a decoded batch are on the device; 0 where there is none.
@@ -324,7 +294,7 @@ pub(super) struct Measure {
     pub(super) extra: u32,
 }
 
-fn pointer<T>(value: &mut T) -> *mut c_void {
+pub(super) fn pointer<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
 }
 
@@ -463,24 +433,6 @@ impl Kernels {
         unsafe { stream.launch(self.stow, copy_size(count, largest), &mut [pointer(&mut at)]) }
     }
 
-    /// Makes pixels of what nvJPEG2000 left: `DecodeTile`s, and statuses.
-    ///
-    /// # Safety
-    /// As for `adler32`.
-    pub(super) unsafe fn finish(
-        &self,
-        stream: &Stream,
-        count: usize,
-        mut tables: [u64; 2],
-        mut shape: Finish,
-    ) -> Answer<()> {
-        let pixels = shape.width as usize * shape.height as usize;
-        let [tiles, statuses] = &mut tables;
-        let mut params = [pointer(tiles), pointer(statuses), pointer(&mut shape)];
-        // SAFETY: as above.
-        unsafe { stream.launch(self.finish, copy_size(count, pixels), &mut params) }
-    }
-
     /// Puts tiles where a caller wants them, or compares: `PlaceTile`s, which samples, and where
     /// it is noted for each block what differs (see [`place_blocks`]), or 0.
     ///
@@ -538,7 +490,7 @@ unsafe fn unpack(kernel: Function, stream: &Stream, tables: &Tables) -> Answer<(
 }
 
 /// 64 KiB a block, so that a few large tiles keep the device busy too.
-fn copy_size(count: usize, largest: usize) -> Size {
+pub(super) fn copy_size(count: usize, largest: usize) -> Size {
     let blocks = largest.div_ceil(64 << 10).clamp(1, 1024) as u32;
     Size { grid: (count as u32, blocks), block: (256, 1), shared: 0 }
 }

@@ -10,8 +10,8 @@
 //! nvCOMP.
 
 mod arena;
-mod compare;
 mod codestreams;
+mod compare;
 mod cufile;
 mod decode;
 mod decode_plan;
@@ -20,6 +20,7 @@ mod driver;
 mod encode;
 mod encode_plan;
 mod facts;
+mod finish;
 mod frames;
 mod gds;
 mod kernels;
@@ -245,16 +246,8 @@ impl CudaEngine {
 impl Works {
     /// Whether tiles of this codec may go to the device: it is there and did known ones right.
     fn is_fit_for(&self, codec: Codec) -> bool {
-        if !self.gpu.device.usable() || self.gpu.trust().unfit.contains(&codec) {
-            return false;
-        }
-        let Codec::Jpeg2000(_) = codec else { return true };
-        let found = self.gpu.jpeg2000(self.settings.nvjpeg2k.as_deref());
-        // Who did not ask for the device need not hear what it lacks.
-        if let (Err(reason), true) = (&found, self.settings.patient) {
-            self.notice(format!("JPEG 2000 is decoded on the CPU: {reason}"));
-        }
-        found.is_ok()
+        let fit = self.gpu.device.usable() && !self.gpu.trust().unfit.contains(&codec);
+        fit && (!matches!(codec, Codec::Jpeg2000(_)) || self.has_nvjpeg2k())
     }
 
     /// How such tiles go through the device to be decoded, if they do; `direct`: read past the host.

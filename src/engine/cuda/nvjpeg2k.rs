@@ -186,7 +186,8 @@ impl NvJpeg2k {
             let mut params = std::ptr::null_mut();
             // SAFETY: a pointer to fill, then what it was filled with.
             let made = unsafe {
-                (functions.params)(&mut params) == 0 && (functions.output_format)(params, format) == 0
+                (functions.params)(&mut params) == 0
+                    && (functions.output_format)(params, format) == 0
             };
             made.then_some(params)
         });

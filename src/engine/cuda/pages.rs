@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     fn job(offset: u64, len: usize) -> TileJob {
-        TileJob { id: 0, offset, len, rows: 1, padded: true, part: None }
+        TileJob { id: 0, offset, len, rows: 1, columns: 1, padded: true, part: None }
     }
 
     #[test]

@@ -134,6 +134,7 @@ const SYMBOLS: &[&str] = &[
     "cuPointerGetAttribute",
     "cuMemFreeHost",
     "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
     "cuMemcpyDtoHAsync_v2",
     "cuStreamCreate",
     "cuStreamDestroy_v2",

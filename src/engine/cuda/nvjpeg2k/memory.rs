@@ -228,7 +228,10 @@ mod tests {
         assert_eq!(pieces, [1024, 2048, 3072, 4096]);
         assert_eq!(region.take(1), None);
         assert!(region.give_back(pieces[1]) && !region.give_back(pieces[1]));
-        assert_eq!((region.take(257), region.take(513), region.take(512)), (Some(2048), None, Some(2560)));
+        assert_eq!(
+            (region.take(257), region.take(513), region.take(512)),
+            (Some(2048), None, Some(2560))
+        );
         assert!(!region.give_back(5) && region.take(usize::MAX).is_none());
     }
 }
