@@ -132,13 +132,20 @@ impl Image {
         self.sliced.is_some()
     }
 
-    /// Whether this part of a tile is read again as cheaply as it would be kept: it lies in a plain
-    /// file just as it is wanted, and the system's cache has that. Not a thin one: a caller who goes
-    /// by rows comes back for the next very often.
-    pub fn is_as_good_as_kept(&self, part: &Part) -> bool {
-        self.spec.is_as_stored()
+    /// Whether the window's part of a tile is read again as cheaply as it would be kept: it lies in a
+    /// plain file just as it is wanted, and the system's cache has that. Not a thin one: a caller who
+    /// goes by rows comes back for the next very often. Nor one of a window that is narrower than
+    /// a tile, and more so than flat: for a caller who goes by columns most of the tile would be read
+    /// each time.
+    pub fn is_as_good_as_kept(&self, tile: Tile, window: &Rect) -> bool {
+        let spec = &self.spec;
+        let Some(part) = self.part(tile, window, spec.height) else { return false };
+        let width = window.width as usize;
+        let narrow = width < spec.width && width * spec.height < part.height * spec.width;
+        spec.is_as_stored()
             && self.source.concurrent()
-            && self.spec.span(part).len() >= THIN_BYTES
+            && spec.span(&part).len() >= THIN_BYTES
+            && !narrow
     }
 
     /// The window's part of a tile of which so many rows are stored.

@@ -329,18 +329,14 @@ impl Caller for Delivery<'_> {
             return false;
         }
         let covered = self.window.contains(&image.grid.rect(tile));
+        let passing = covered && (streaming || !self.policy.whole_tiles);
         if self.whole_block() {
             // GDAL keeps the block it asked for; the other bands' are ours to keep.
             if image.spec.samples == 1 || !self.policy.all_bands {
                 return true;
             }
-        } else if covered && !self.policy.always && (streaming || !self.policy.whole_tiles) {
+        } else if !self.policy.always && (passing || image.is_as_good_as_kept(tile, &self.window)) {
             return false;
-        } else if !self.policy.always {
-            let part = image.part(tile, &self.window, image.spec.height);
-            if part.is_some_and(|part| image.is_as_good_as_kept(&part)) {
-                return false;
-            }
         }
         let mut blocks = Vec::new();
         for band in self.bands_to_keep(tile) {

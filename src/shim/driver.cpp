@@ -1,5 +1,6 @@
 // The driver: what GDAL is told, what is opened, and the GTiff driver underneath.
 
+#include <atomic>
 #include <cstring>
 #include <string>
 
@@ -80,16 +81,46 @@ bool IsNamed(const GDALOpenInfo *poOpenInfo)
            CSLCount(papszDrivers) <= 1 + GDALGetDriverCount() / 2;
 }
 
+// A configuration option's value where that is a word for yes or no or the one
+// more that is allowed, else its default, and a warning when first asked.
+const char *ConfigWord(const char *pszName, const char *pszDefault,
+                       const char *pszAllowed, std::atomic<bool> &bWarned)
+{
+    const char *pszValue = CPLGetConfigOption(pszName, pszDefault);
+    for (const char *pszWord :
+         {"YES", "TRUE", "ON", "1", "NO", "FALSE", "OFF", "0", pszDefault})
+    {
+        if (EQUAL(pszValue, pszWord))
+            return pszValue;
+    }
+    if (!bWarned.exchange(true))
+        CPLError(CE_Warning, CPLE_IllegalArg,
+                 "GPUGTiff: %s=%s is not valid: expected one of %s. "
+                 "%s is taken",
+                 pszName, pszValue, pszAllowed, pszDefault);
+    return pszDefault;
+}
+
 // Whether plain files are opened by us although nobody named us.
 bool Claims()
 {
     // They are, under GTiff's name.
     if (g_bReplacing)
         return false;
-    const char *pszClaim = CPLGetConfigOption("GPUGTIFF_CLAIM", "AUTO");
+    static std::atomic<bool> bWarned{false};
+    const char *pszClaim =
+        ConfigWord("GPUGTIFF_CLAIM", "AUTO", "AUTO, YES, NO", bWarned);
     if (EQUAL(pszClaim, "AUTO"))
         return g_poApi->gpu_looks_usable() != 0;
     return CPLTestBool(pszClaim);
+}
+
+// Whether we take GTiff's place.
+bool Replaces()
+{
+    static std::atomic<bool> bWarned{false};
+    return CPLTestBool(
+        ConfigWord("GPUGTIFF_REPLACE_GTIFF", "NO", "YES, NO", bWarned));
 }
 
 int Identify(GDALOpenInfo *poOpenInfo)
@@ -231,7 +262,9 @@ GDALDataset *Open(GDALOpenInfo *poOpenInfo)
     if (!g_sKept.poDriver->pfnIdentify(&oInner))
     {
         CPLError(CE_Failure, CPLE_OpenFailed,
-                 "GPUGTiff: '%s' is not a TIFF file that can be opened",
+                 oInner.bStatOK
+                     ? "GPUGTiff: '%s' is not a TIFF file that can be opened"
+                     : "GPUGTiff: %s: No such file or directory",
                  oInner.pszFilename);
         return nullptr;
     }
@@ -305,10 +338,24 @@ std::string CreationOptionList(bool bDefaults)
     return osList;
 }
 
+// A file of that name could be made, but not be opened by it.
+bool IsTarget(const char *pszFilename)
+{
+    if (!STARTS_WITH_CI(pszFilename, PREFIX))
+        return true;
+    CPLError(CE_Failure, CPLE_IllegalArg,
+             "GPUGTiff: '%s': the prefix %s is for opening; to write with this "
+             "driver name it as the format (-of GPUGTiff)",
+             pszFilename, PREFIX);
+    return false;
+}
+
 template <bool bAsGTiff>
 GDALDataset *Create(const char *pszFilename, int nXSize, int nYSize, int nBands,
                     GDALDataType eType, CreationOptions papszOptions)
 {
+    if (!IsTarget(pszFilename))
+        return nullptr;
     return GPUGTiffCreate(pszFilename, nXSize, nYSize, nBands, eType,
                           papszOptions, bAsGTiff);
 }
@@ -318,6 +365,8 @@ GDALDataset *CreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
                         int bStrict, CreationOptions papszOptions,
                         GDALProgressFunc pfnProgress, void *pProgressData)
 {
+    if (!IsTarget(pszFilename))
+        return nullptr;
     return GPUGTiffCreateCopy(pszFilename, poSrcDS, bStrict, papszOptions,
                               pfnProgress, pProgressData, bAsGTiff);
 }
@@ -441,7 +490,7 @@ GDALDriver *GPUGTiffReady(const gpugtiff::Api *api)
     if (poPresent != nullptr)
         return g_poOurs;
     poManager->RegisterDriver(g_poOurs);
-    if (CPLTestBool(CPLGetConfigOption("GPUGTIFF_REPLACE_GTIFF", "NO")))
+    if (Replaces())
     {
         RegisterAsGTiff();
         g_bReplacing = true;

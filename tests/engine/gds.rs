@@ -1,10 +1,14 @@
 //! GPUDirect Storage on the emulated driver: every tile comes from a real file, past the host, and is
 //! decoded on the device; what does not come is read by the host.
 
+use std::os::fd::BorrowedFd;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use gpugtiff::engine::cuda::Verify;
-use gpugtiff::engine::{Codec, Engine};
+use gpugtiff::engine::{Batch, Codec, Engine};
+use gpugtiff::error::Result;
+use gpugtiff::io::{ByteSource, Memory};
 
 use crate::emulator::{self, count};
 use crate::json::Json;
@@ -34,6 +38,17 @@ fn alone(what: impl Fn(&dyn Engine), least: u64) {
 #[test]
 fn random_batches_decode_exactly() {
     alone(|engine| suite::some_random_batches_decode_exactly(engine, 120), 1000);
+}
+
+/// The CPU and the host may help.
+#[test]
+fn manners() {
+    let engine = on_file::engine(Verify::All);
+    suite::short_bottom_tiles_are_taken(&engine);
+    suite::a_source_that_fails_is_an_error(&engine);
+    suite::any_number_of_threads_gives_the_same(&engine);
+    suite::wanted_parts_come(&engine);
+    assert!(count(&engine, "CUDA_GDS_READS") > 0 && count(&engine, "CUDA_TILES_VERIFIED") > 0);
 }
 
 #[test]
@@ -269,7 +284,8 @@ fn slow_reads() {
     emulator::reset();
     case.run(&engine, true, 8).check_exact(&case, "slow reads");
     assert_eq!(count(&engine, "CUDA_GDS_READS"), 256);
-    assert_eq!(count(&engine, "CUDA_BATCHES"), if batch_bytes > 1 << 20 { 1 } else { 4 });
+    let batches = count(&engine, "CUDA_BATCHES");
+    assert!(if batch_bytes > 1 << 20 { batches == 1 } else { batches > 4 }, "{batches} batches");
 }
 
 /// A millisecond each: in one batch of the device's, or in several, of which the next ones are under way
@@ -291,4 +307,58 @@ fn eight_reads_are_under_way_throughout() {
         let rounds: Vec<usize> = spans.chunk_by(|a, b| a.0 == b.0).map(<[_]>::len).collect();
         assert_eq!(rounds, [8; 32], "{batch_bytes}");
     }
+}
+
+/// A file that is not what the host reads: cuFile brings other bytes.
+struct Liar {
+    told: on_file::Local,
+    truth: Memory,
+}
+
+impl ByteSource for Liar {
+    fn len(&self) -> u64 {
+        self.truth.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.truth.read_at(offset, buf)
+    }
+
+    fn concurrent(&self) -> bool {
+        true
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.told.descriptor()
+    }
+}
+
+/// In a process of its own: what is learnt of such tiles counts for all of it.
+#[test]
+#[ignore = "started by bytes_that_are_not_in_the_file_are_noticed"]
+fn lies() {
+    let case = tiles(Codec::None, 40, true);
+    let other: Vec<u8> = case.file.iter().map(|byte| byte ^ 1).collect();
+    let engine = emulator::try_direct(Verify::First, 64 << 20).unwrap_or_else(|no| panic!("{no}"));
+    for round in 1..=2 {
+        let (told, truth) = (on_file::Local::new(&other), Memory(case.file.clone()));
+        let batch = Batch {
+            spec: Arc::new(case.spec.clone()),
+            tiles: case.jobs.clone(),
+            source: Arc::new(Liar { told, truth }),
+            threads: 2,
+        };
+        let keep = suite::Keep::default();
+        assert!(engine.stage(batch).unwrap().decode(&keep).is_empty());
+        assert!(*keep.0.lock().unwrap() == case.expected, "round {round}");
+        assert_eq!(count(&engine, "CUDA_MISMATCHES"), 1);
+        assert_eq!(count(&engine, "CUDA_GDS_READS"), 40, "only the first time");
+    }
+    // The device is not to blame.
+    assert_eq!(count(&engine, "CUDA_TILES_DECODED"), 40);
+}
+
+#[test]
+fn bytes_that_are_not_in_the_file_are_noticed() {
+    report("lies", &[]);
 }

@@ -83,8 +83,8 @@ fn batch(side: usize, source: Arc<dyn ByteSource>) -> Batch {
         id: id as u64,
         offset: (id * len) as u64,
         len,
+        columns: side,
         rows: side,
-        columns: 0,
         padded: true,
         part: None,
     };

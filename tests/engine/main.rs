@@ -129,7 +129,6 @@ pixels!(reference, Naive);
 manners!(reference_manners, Naive);
 damage!(reference_damage, Naive);
 manners!(cuda_manners, emulator::engine(Verify::All));
-manners!(gds_manners, on_file::engine(Verify::All));
 damage!(
     gds_damage,
     on_file::engine(Verify::First),

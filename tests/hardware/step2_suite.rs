@@ -72,6 +72,7 @@ suite! {
     suite::every_kind_of_tile_decodes_exactly,
     suite::random_batches_decode_exactly,
     suite::a_bad_tile_fails_alone,
+    suite::wanted_parts_come,
     suite::short_bottom_tiles_are_taken,
     suite::a_source_that_fails_is_an_error,
     suite::any_number_of_threads_gives_the_same,

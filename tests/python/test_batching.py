@@ -32,14 +32,14 @@ def test_small_window_of_wide_raster_decodes_only_its_tiles(tmp_path):
     assert c[harness.DECODED] <= 6, c
 
 
+def file_bytes_read():
+    with open("/proc/self/io") as counts:
+        return int(next(line for line in counts if line.startswith("rchar")).split()[1])
+
+
 @pytest.mark.parametrize("interleave", ["PIXEL", "BAND"])
 def test_of_an_uncompressed_tile_only_the_wanted_rows_are_read(tmp_path, interleave):
     """And they are not kept: the system has them. Row by row they are, or each would be a read."""
-
-    def file_bytes_read():
-        with open("/proc/self/io") as counts:
-            return int(next(line for line in counts if line.startswith("rchar")).split()[1])
-
     file = make(tmp_path / "a.tif", 5000, 3000, bands=2, COMPRESS="NONE", BLOCKXSIZE=2048, BLOCKYSIZE=1024,
                 INTERLEAVE=interleave)  # fmt: skip
     ds = harness.open_ours(file)
@@ -54,6 +54,18 @@ def test_of_an_uncompressed_tile_only_the_wanted_rows_are_read(tmp_path, interle
     for y in range(1100, 1400):
         ds.ReadRaster(0, y, 5000, 1)
     assert file_bytes_read() - before < 2048 * 1024 * 2 * 2 * 3 + 100_000
+    harness.check_all_ours(ds)
+
+
+def test_column_by_column_an_uncompressed_tile_is_read_once(tmp_path):
+    """A column's bytes lie all over the tile: not kept, nearly all of it would be read for each."""
+    file = make(tmp_path / "a.tif", 700, 1000, COMPRESS="NONE", BLOCKXSIZE=512, BLOCKYSIZE=512)
+    ds, theirs = harness.open_ours(file), gdal.Open(file)
+    for width in (1, 16):
+        before = file_bytes_read()
+        for x in range(0, 700 - width, width):
+            assert ds.ReadRaster(x, 0, width, 1000) == theirs.ReadRaster(x, 0, width, 1000)
+        assert file_bytes_read() - before < 2 * 4 * 512 * 512 * 2 + 100_000, width
     harness.check_all_ours(ds)
 
 

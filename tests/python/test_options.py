@@ -1,5 +1,9 @@
 """Options: bad values are refused with option, value and what is allowed; good ones are taken."""
 
+import os
+import subprocess
+import sys
+
 import harness
 import metafiles
 import pytest
@@ -27,6 +31,19 @@ def test_bad_value(path, name, value, allowed, how):
     text = "\n".join(errors.failures())
     assert ds is None, "%s=%s was taken" % (name, value)
     assert name in text and value in text and allowed in text, text
+
+
+@pytest.mark.parametrize("name,default", [
+    ("GPUGTIFF_CLAIM", "AUTO"), ("GPUGTIFF_REPLACE_GTIFF", "NO")])  # fmt: skip
+def test_bad_value_of_a_setting_is_told_once_and_not_taken(path, name, default):
+    """A mistyped NO must not be a YES."""
+    program = "from osgeo import gdal\nfor i in range(3): ds = gdal.Open(%r)\nprint(ds.GetDriver().ShortName, " \
+              "ds.GetMetadata('GPUGTIFF'))" % path  # fmt: skip
+    done = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True,
+                           env={**os.environ, name: value}) for value in ("nope", default)]  # fmt: skip
+    said = [line for line in done[0].stderr.splitlines() if name in line]
+    assert len(said) == 1 and "nope" in said[0] and "YES" in said[0] and default in said[0], done[0].stderr
+    assert done[0].stdout == done[1].stdout and not done[1].stderr
 
 
 @pytest.mark.parametrize("option", [

@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import stat
+import subprocess
 import signal
 
 import harness
@@ -147,6 +148,16 @@ print(json.dumps([refused, errors.failures()]))
 
 
 # ---- targets -------------------------------------------------------------------------------
+
+
+def test_the_prefix_is_no_part_of_a_target(tmp_path, source):
+    """A file of that name would be made, and not be opened by it."""
+    done = subprocess.run(["gdal_translate", "-q", "-of", written.DRIVER, source, "gpugtiff:out.tif"],
+                          capture_output=True, text=True, cwd=tmp_path)  # fmt: skip
+    assert done.returncode != 0 and "is for opening" in done.stderr, done
+    with harness.Errors() as errors:
+        assert gdal.GetDriverByName(written.DRIVER).Create("GPUGTIFF:%s" % (tmp_path / "a.tif"), 5, 5) is None
+    assert "is for opening" in errors.text() and os.listdir(tmp_path) == [], errors.text()
 
 
 def test_missing_directory(tmp_path, source):

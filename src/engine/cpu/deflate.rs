@@ -205,7 +205,7 @@ mod tests {
                     true => (&mut pace.isal, isal),
                     false => (&mut pace.libdeflate, libdeflate),
                 };
-                let interrupted = random(&mut seed) % 5 == 0;
+                let interrupted = random(&mut seed).is_multiple_of(5);
                 *known = moved(*known, if interrupted { 3 * took } else { took });
                 prefers
             });

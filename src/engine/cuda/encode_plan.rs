@@ -12,7 +12,7 @@ use super::probe::Gpu;
 use super::run::Run;
 use super::tables::{Arrays, head};
 use super::verify::Kind;
-use super::{Works, encodes, lock};
+use super::{ON_CPU, Works, encodes, lock};
 use crate::engine::{Codec, PixelBatch, TileSpec};
 
 /// Larger tiles are compared, all of a first batch of that size: nvCOMP's header contradicts itself.
@@ -142,7 +142,7 @@ impl Works {
         let known = lock(&self.encoding).get(&((**spec).clone(), effort)).cloned();
         let plan = known.unwrap_or_else(|| {
             let tiles = self.wanted(spec, BATCH_SHARE, 1);
-            let plan = self.planned(|gpu| Plan::new(gpu, spec, effort, tiles));
+            let plan = self.planned(ON_CPU, |gpu| Plan::new(gpu, spec, effort, tiles));
             lock(&self.encoding).insert(((**spec).clone(), effort), plan.clone());
             plan
         });

@@ -125,6 +125,10 @@ impl Works {
     /// cuFile did not bring a batch: the host reads it. The user is told once.
     fn note_unread(&self, unread: &Unread) {
         self.tally.gds_fallbacks.add(1);
+        if !self.gpu.device.usable() {
+            // They will hear of that.
+            return;
+        }
         let mut trust = self.gpu.trust();
         if !unread.settled || unread.trouble.is_lasting() {
             trust.distrusts_cufile = true;

@@ -1,5 +1,5 @@
 // What the device does to tiles besides packing and unpacking: predictors, byte order, layout,
-// checksums, and putting packed tiles together; unpack.cuh has the codecs. Compiled by
+// checksums, and putting packed tiles together; unpack.cuh has the codecs, stow.cuh what is around them. Compiled by
 // tools/kernels.py to kernels.ptx.
 //
 // `undo` and `apply` give each row of a tile to one warp, which has a pad of shared memory of its

@@ -78,6 +78,8 @@ pub use self::verify::Verify;
 const SUCCESS: i32 = 0;
 /// Host memory holds six times a batch: three lanes, up and down.
 const BATCH_SHARE: usize = 4;
+/// What is done where the device cannot be used.
+const ON_CPU: &str = "done on the CPU";
 /// nvCOMP's better Deflate algorithms refuse batches of 2 GiB.
 const LARGEST_BATCH: usize = i32::MAX as usize;
 
@@ -264,7 +266,8 @@ impl Works {
             if let Codec::Jpeg2000(_) = spec.codec {
                 tiles = tiles.min(codestreams::MOST_TILES);
             }
-            let plan = self.planned(|gpu| Plan::new(gpu, &shared, tiles, direct));
+            let instead = if direct { "read through host memory" } else { ON_CPU };
+            let plan = self.planned(instead, |gpu| Plan::new(gpu, &shared, tiles, direct));
             lock(&self.plans).insert(key, plan.clone());
             plan
         })

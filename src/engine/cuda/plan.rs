@@ -69,9 +69,10 @@ impl Works {
         share.max(waves * self.gpu.device.multiprocessors).min(most).clamp(1, MOST_TILES)
     }
 
-    /// A plan within DEVICE_MB. If there is none, the user is told why.
+    /// A plan within DEVICE_MB. If there is none, the user is told why, and what is done `instead`.
     pub(super) fn planned<P: Planned>(
         &self,
+        instead: &str,
         make: impl FnOnce(&Gpu) -> Answer<P>,
     ) -> Option<Arc<P>> {
         let planned = self.gpu.device.enter().and_then(|current| {
@@ -81,7 +82,7 @@ impl Works {
         match planned {
             Ok(Some(plan)) => return Some(Arc::new(plan)),
             Ok(None) => {
-                self.notice("not one tile fits into DEVICE_MB: done on the CPU instead".into())
+                self.notice(format!("not one tile fits into DEVICE_MB: {instead} instead"));
             }
             Err(fault) => self.note_fault(fault),
         }

@@ -205,7 +205,7 @@ fn event(cookie: usize, ending: Option<Ending>) -> CUfileIOEvents {
     CUfileIOEvents { cookie, status, ret }
 }
 
-/// Cancels what is in flight; the events still come.
+/// Cancels what has not landed; the events still come.
 pub(super) fn cancel(driver: &mut Driver, handle: u64) -> Outcome {
     let entries = batch(driver, handle)?.entries.clone();
     for (id, _) in entries {

@@ -184,8 +184,7 @@ fn unaligned(fd: libc::c_int, target: *mut u8, offset: u64, size: u64) -> Ending
     Ok(done as u64)
 }
 
-/// Ends reads, in this order: what they wait for runs, and their bytes land. None where one
-/// was canceled.
+/// Ends reads, in this order: what they wait for runs, and their bytes land.
 pub(super) fn finish(driver: &mut Driver, ids: &[u64]) -> Vec<Option<Ending>> {
     let contrary = |id: &&u64| {
         let flight = driver.cufile.flights.get(id);
@@ -207,10 +206,10 @@ pub(super) fn finish(driver: &mut Driver, ids: &[u64]) -> Vec<Option<Ending>> {
         .collect()
 }
 
-/// Takes a read out of the air.
+/// Takes a read out of the air; none where it was canceled before its bytes had landed.
 pub(super) fn end(driver: &mut Driver, id: u64) -> Option<Ending> {
     let flight = driver.cufile.flights.remove(&id)?;
-    let ending = flight.ending.filter(|_| !flight.is_canceled);
+    let ending = flight.ending;
     let call = driver.ledger.calls;
     if let Some(read) = driver.ledger.cufile.reads.get_mut(&id) {
         read.completed = Some(call);

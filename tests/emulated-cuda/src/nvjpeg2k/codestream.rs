@@ -135,7 +135,10 @@ fn size(bytes: &[u8]) -> Option<Header> {
     let (tile_width, tile_height, tile_x0, tile_y0) = (word(4)?, word(5)?, word(6)?, word(7)?);
     let count = be16(bytes, 36)? as usize;
     let is_sound = x0 < x1 && y0 < y1 && tile_width > 0 && tile_height > 0;
-    if !is_sound || tile_x0 > x0 || tile_y0 > y0 || count == 0 || count > 16384 {
+    // The first tile holds the image's corner.
+    let holds = |origin: u32, step: u32, corner: u32| origin <= corner && corner - origin < step;
+    let is_tiled = holds(tile_x0, tile_width, x0) && holds(tile_y0, tile_height, y0);
+    if !is_sound || !is_tiled || count == 0 || count > 16384 {
         return None;
     }
     let mut components = Vec::new();
@@ -205,6 +208,7 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::header;
+    use crate::random::Random;
 
     /// SOC, SIZ and COD of a 100 by 70 image with tiles of 64 by 64 and a halved second component.
     fn stream() -> Vec<u8> {
@@ -228,6 +232,24 @@ mod tests {
         assert_eq!(found.tile(0, 3), Some((36, 6)));
         assert_eq!(found.tile(1, 3), Some((18, 3)));
         assert_eq!(found.tile(0, 4), None);
+    }
+
+    #[test]
+    fn damaged_headers_are_none_or_consistent() {
+        let mut random = Random::new(1);
+        for _ in 0..20_000 {
+            let mut bytes = stream();
+            for _ in 0..1 + random.below(3) {
+                let at = random.below(bytes.len() as u64) as usize;
+                bytes[at] = random.next() as u8;
+            }
+            let Some(found) = header(&bytes) else { continue };
+            let last = u64::from(found.tiles_x) * u64::from(found.tiles_y) - 1;
+            for tile in [0, last.min(u64::from(u32::MAX)) as u32] {
+                let (width, height) = found.tile(0, tile).unwrap();
+                assert!(width <= found.width && height <= found.height, "{found:?}");
+            }
+        }
     }
 
     #[test]

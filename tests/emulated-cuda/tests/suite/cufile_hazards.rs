@@ -187,6 +187,13 @@ fn a_batch_that_is_destroyed_or_canceled() {
     if finished.ran {
         assert!(finished.report.items("errors")[0].text("message").contains("destroyed"));
     }
+    // What has landed is not canceled any more.
+    isolated(name, &[("CUFILE_LAND", "early")], || {
+        let (batch, target, expected) = in_flight();
+        done(cuFileBatchIOCancel(batch));
+        assert_eq!(events(batch, 1, 1).unwrap()[0].status, COMPLETE);
+        assert_eq!(download(target, SIZE).unwrap(), expected);
+    });
     let finished = isolated(name, &[("CUFILE_LAND", "late")], || {
         let (batch, target, expected) = in_flight();
         done(cuFileBatchIOCancel(batch));
