@@ -97,6 +97,7 @@ test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_A
 		$(VENV)/bin/python -m pytest \
 		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
 		tests/python/test_random.py tests/python/test_walks.py tests/python/test_masks.py \
+		tests/python/test_jpeg2000.py \
 		$(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: none was picked
 
 # After the build, in whose target directory CMake finds everything done.

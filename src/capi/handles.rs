@@ -252,16 +252,16 @@ unsafe extern "C" fn file_open(
 
 /// What the CUDA engine is to know.
 fn settings(options: &OpenOptions, given: impl Fn(&str) -> Option<String>) -> Settings {
-    let nvcomp = log::config("GPUGTIFF_NVCOMP").filter(|path| !path.is_empty());
-    let cufile = log::config("GPUGTIFF_CUFILE").filter(|path| !path.is_empty());
+    let library = |name| log::config(name).filter(|path| !path.is_empty()).map(Into::into);
     let level = ["ZLEVEL", "ZSTD_LEVEL", "LEVEL"].iter().any(|name| given(name).is_some());
     Settings {
-        whereabouts: Whereabouts { device: options.device, nvcomp: nvcomp.map(Into::into) },
+        whereabouts: Whereabouts { device: options.device, nvcomp: library("GPUGTIFF_NVCOMP") },
         device_bytes: options.device_bytes,
         batch_bytes: options.batch_bytes,
         verify: options.verify,
         gds: options.gds,
-        cufile: cufile.map(Into::into),
+        cufile: library("GPUGTIFF_CUFILE"),
+        nvjpeg2k: library("GPUGTIFF_NVJPEG2K"),
         level_given: level,
         patient: options.engine == Wish::Cuda,
     }

@@ -52,6 +52,7 @@ fn settings(verify: Verify, batch_bytes: usize) -> Settings {
         verify,
         level_given: true,
         patient: true,
+        nvjpeg2k: Some(load()),
         ..Settings::default()
     }
 }

@@ -4,6 +4,7 @@
 mod emulator;
 mod encode;
 mod gds;
+mod jpeg2000;
 #[path = "../emulated-cuda/tests/suite/json.rs"]
 mod json;
 mod latency;

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use gpugtiff::engine::cpu::CpuEngine;
+use gpugtiff::engine::cpu::{self, CpuEngine};
 use gpugtiff::engine::cuda::Verify;
+use gpugtiff::engine::jpeg2000::Kind;
 use gpugtiff::engine::{
     Batch, Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, Predictor,
     Sample, TileJob, TileSpec,
@@ -91,6 +92,46 @@ fn decode(
     Ok(())
 }
 
+unsafe extern "C" {
+    /// GDAL's; the others take their time.
+    fn GDALRegister_JP2OpenJPEG();
+}
+
+/// Tiles of JPEG 2000, whose pixels are those that the CPU has.
+fn jpeg2000(engine: &dyn Engine) -> Result<(), String> {
+    let stream = include_bytes!("../jpeg2000/i8.j2k");
+    // SAFETY: it may be called at any time.
+    unsafe { GDALRegister_JP2OpenJPEG() };
+    cpu::jpeg2000::provide(gpugtiff::gdal::jpeg2000::decode);
+    let spec = Arc::new(TileSpec {
+        codec: Codec::Jpeg2000(Kind { signed: true, ycbcr: false }),
+        predictor: Predictor::None,
+        sample: Sample::Whole { bytes: 1, unit: 1 },
+        width: 32,
+        height: 32,
+        ..spec(Codec::None)
+    });
+    let len = stream.len();
+    let job = |id: u64| {
+        let offset = id * len as u64;
+        TileJob { id, offset, len, rows: 32, columns: 32, padded: true, part: None }
+    };
+    // A batch of the device's, and a small one.
+    let count = 10;
+    let source = Arc::new(Memory(stream.repeat(count as usize)));
+    let tiles = (0..count).map(job).collect();
+    let staged = engine.stage(Batch { spec, tiles, source, threads: 2 });
+    let keep = Keep::default();
+    if let Some(failed) = staged.map_err(|error| error.to_string())?.decode(&keep).first() {
+        return Err(failed.error.to_string());
+    }
+    let pixel = |i: usize| (5 * (i % 32) + 3 * (i / 32) + (i % 32) * (i / 32) / 8) as u8 ^ 0x80;
+    let pixels: Vec<u8> = (0..32 * 32).map(pixel).collect();
+    let kept = keep.0.into_inner().unwrap();
+    assert!((0..count).all(|id| kept[&id] == pixels), "a tile is wrong");
+    Ok(())
+}
+
 /// One line: exact, refused (with the reason) or error (with the error).
 pub(crate) fn outcome(what: &str) -> String {
     let direct = what == "direct";
@@ -101,6 +142,10 @@ pub(crate) fn outcome(what: &str) -> String {
     };
     if what == "start" {
         return "exact".into();
+    }
+    if what == "jpeg2000" {
+        return jpeg2000(&engine)
+            .map_or_else(|error| format!("error: {error}"), |()| "exact".into());
     }
     // What is done besides is the same for all codecs.
     let codecs = if direct { 1 } else { 4 };

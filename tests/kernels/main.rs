@@ -9,6 +9,7 @@ mod apply;
 mod cases;
 mod device;
 mod far;
+mod finish;
 #[path = "../../src/engine/cuda/frames.rs"]
 mod frames;
 mod mutation;

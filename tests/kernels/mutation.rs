@@ -10,11 +10,11 @@ use ptx::Module;
 
 use crate::cases::{LAYOUTS, Layout};
 use crate::device::{Device, Mode, Random};
-use crate::{PTX, apply, packed, place, stow, undo, unpack};
+use crate::{PTX, apply, finish, packed, place, stow, undo, unpack};
 
 const SEED: u64 = 0x5eed_0090;
 /// Changes a kernel.
-const QUOTAS: [(&str, usize); 9] = [
+const QUOTAS: [(&str, usize); 10] = [
     ("undo", 48),
     ("apply", 40),
     ("adler32", 14),
@@ -24,6 +24,7 @@ const QUOTAS: [(&str, usize); 9] = [
     ("lzw", 24),
     ("packbits", 24),
     ("stow", 24),
+    ("finish", 20),
 ];
 /// Thread instructions after which a changed kernel is taken to hang.
 const BUDGET: u64 = 20_000_000;
@@ -262,6 +263,14 @@ fn try_kernel(module: &Module, kernel: &str) -> Result<(), String> {
                 let tiles = stow::random_tiles(&mut random, *framing, 60);
                 let mode = if turn < 9 { Mode::Converged } else { adversarial[turn - 9] };
                 stow::run(module, mode, *framing, &tiles, 1 + turn as u32 % 2, device())?;
+            }
+        }
+        "finish" => {
+            for (turn, mode) in [Mode::Converged].iter().chain(&adversarial).enumerate() {
+                for case in finish::cases(&mut random) {
+                    let blocks = 1 + turn as u32 % 2;
+                    finish::run(module, *mode, &case, blocks, &mut random, device())?;
+                }
             }
         }
         "lzw" | "packbits" => {

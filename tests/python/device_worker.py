@@ -119,7 +119,7 @@ def windows(order):
     wrong = []
     for n in range(order["count"]):
         level = rng.randrange(levels)
-        ds, facts = gtiff(order["path"], level), raster.info(level)
+        ds, facts = gtiff(order.get("oracle", order["path"]), level), raster.info(level)
         x, y = rng.randrange(facts.width), rng.randrange(facts.height)
         where = x, y, rng.randint(1, min(300, facts.width - x)), rng.randint(1, min(200, facts.height - y))
         bands = [rng.randint(1, facts.bands) for _ in range(rng.randint(1, facts.bands + 1))]

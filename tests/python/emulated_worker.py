@@ -68,7 +68,7 @@ def read(order):
     if ours is None:
         return {"same": False}
     got = whole(ours)
-    expected = order.get("expected") or whole(open_gtiff(order["path"]))
+    expected = order.get("expected") or whole(open_gtiff(order.get("oracle", order["path"])))
     return {"same": got == expected, "read": got is not None, "counters": counters(ours)}
 
 
@@ -100,7 +100,7 @@ def write(order):
 def fork(order):
     """The parent reads, forks, the child reads on: an inherited dataset, a new one, a demanded one."""
     ours = open_ours(order["path"])
-    expected = whole(open_gtiff(order["path"]))
+    expected = whole(open_gtiff(order.get("oracle", order["path"])))
     same = whole(ours) == expected
     reader, writer = os.pipe()
     child = os.fork()
@@ -130,7 +130,7 @@ def contexts(order):
     context, current = ctypes.c_void_p(), ctypes.c_void_p()
     assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
     same, kept = True, True
-    expected = whole(open_gtiff(order["path"]))
+    expected = whole(open_gtiff(order.get("oracle", order["path"])))
 
     def once(own):
         nonlocal same, kept
@@ -152,7 +152,7 @@ def contexts(order):
 
 
 def threads(order):
-    expected = whole(open_gtiff(order["path"]))
+    expected = whole(open_gtiff(order.get("oracle", order["path"])))
     results = []
 
     def once():
@@ -175,7 +175,7 @@ def only_open(order):
 
 def many(order):
     """Many datasets open at once, all of them read."""
-    expected = whole(open_gtiff(order["path"]))
+    expected = whole(open_gtiff(order.get("oracle", order["path"])))
     datasets = [open_ours(order["path"]) for _ in range(order["count"])]
     same = all(whole(ds) == expected for ds in datasets)
     return {"same": same, "counters": counters(datasets[-1])}
@@ -185,7 +185,7 @@ def leave(order):
     """Exits with datasets open, one of them in the middle of being written."""
     global kept
     source = open_ours(order["path"])
-    same = whole(source) == whole(open_gtiff(order["path"]))
+    same = whole(source) == whole(open_gtiff(order.get("oracle", order["path"])))
     target = gdal.GetDriverByName("GPUGTiff").Create(order["target"], 512, 512, 1, gdal.GDT_Byte)
     target.GetRasterBand(1).Fill(7)
     kept = [source, target]

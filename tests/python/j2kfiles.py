@@ -101,7 +101,8 @@ def encode(array, **kw):
 
 
 def to_rgb(y, cb, cr):
-    """JFIF's, rounded."""
-    y, cb, cr = y.astype(float), cb.astype(float) - 128, cr.astype(float) - 128
-    rgb = [y + 1.402 * cr, y - 0.344136 * cb - 0.714136 * cr, y + 1.772 * cb]
-    return numpy.clip(numpy.floor(numpy.stack(rgb, -1) + 0.5), 0, 255).astype("uint8")
+    """JFIF's, in 16 binary digits as libjpeg has it."""
+    digits = {k: round(k * 65536) for k in (1.402, 0.34414, 0.71414, 1.772)}
+    y, cb, cr = y.astype(int) * 65536 + 32768, cb.astype(int) - 128, cr.astype(int) - 128
+    rgb = [y + digits[1.402] * cr, y - digits[0.34414] * cb - digits[0.71414] * cr, y + digits[1.772] * cb]
+    return numpy.clip(numpy.stack(rgb, -1) >> 16, 0, 255).astype("uint8")

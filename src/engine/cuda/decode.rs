@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::decode_plan::{CROP_ALIGN, Plan, SLACK};
 use super::driver::Answer;
 use super::gds::Direct;
+use super::nvjpeg2k::Taken;
 use super::nvtx::Range;
 use super::order::Order;
 use super::run::Lane;
@@ -45,6 +46,8 @@ pub(super) struct Flight {
     outcome: Option<Answer<()>>,
     /// The source has not what it should have.
     unreadable: bool,
+    /// What nvJPEG2000 decodes it with; goes after the lane, which waits.
+    taken: Option<Taken>,
 }
 
 impl Flight {
@@ -84,6 +87,7 @@ impl Flight {
             direct,
             outcome: None,
             unreadable: false,
+            taken: None,
         }
     }
 
@@ -122,7 +126,9 @@ impl Flight {
             down = plan.head(count);
         }
         let order = Order { gpu: &gpu, plan, items, count, target, arrays, end, landed, down };
-        self.lane.submit(|submission| order.send(submission))?;
+        // In use as long as anything is on its way, even if it was not submitted to the end.
+        let taken = &mut self.taken;
+        self.lane.submit(|submission| order.send(submission, taken))?;
         self.works.tally.batch(arrays.uploaded + landed, down);
         Ok(())
     }
@@ -147,6 +153,8 @@ impl Flight {
             Err(fault) => Err(fault),
         };
         drop(waiting);
+        // Waited for, or settled.
+        self.taken = None;
         let _range = Range::new(c"GPUGTiff deliver");
         self.restore_headers();
         if let Err(fault) = outcome {

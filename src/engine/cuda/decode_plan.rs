@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use super::arena::{Place, Sizes};
+use super::arena::{LANES, Place, Sizes};
+use super::codestreams;
 use super::cufile::PAGE;
 use super::driver::Answer;
 use super::frames;
@@ -15,6 +16,7 @@ use super::tables::{Arrays, head, verdicts};
 use super::unpack::Needs;
 use super::verify::Kind;
 use crate::engine::cpu;
+use crate::engine::jpeg2000::Kind as Jpeg2000;
 use crate::engine::{Codec, TileJob, TileSpec};
 
 /// Zero bytes behind the last tile: a decoder may look further than its stream.
@@ -76,6 +78,8 @@ impl Plan {
         };
         let raw = match spec.codec {
             Codec::None => 0,
+            // Planes of chroma, where there are fewer samples, lie behind the pixels.
+            Codec::Jpeg2000(Jpeg2000 { ycbcr: true, .. }) => 2 * codestreams::planes_at(spec),
             _ => stored.next_multiple_of(256),
         };
         let crop = (spec.tile_bytes() + 1).next_multiple_of(CROP_ALIGN);
@@ -111,6 +115,11 @@ impl Plan {
             true => (place.work, place.work + Plan::stowed(self.slots) as u64),
             false => (place.input, place.work),
         }
+    }
+
+    /// Page-locked bytes for codestreams of all lanes, and for some that grow.
+    pub(super) fn staged(&self) -> usize {
+        LANES * (self.slots + self.slots / 4 + 512 * self.tiles)
     }
 
     /// Bytes in front of the pixels that come down.

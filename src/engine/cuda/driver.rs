@@ -426,6 +426,17 @@ impl Stream {
         self.device.ask("cuMemcpyDtoHAsync", copy)
     }
 
+    /// Writes zeros to device memory.
+    ///
+    /// # Safety
+    /// The memory must be there until the stream has done its work.
+    pub(super) unsafe fn clear(&self, to: u64, bytes: usize) -> Answer<()> {
+        // SAFETY: the caller's promise.
+        self.device.ask("cuMemsetD8Async", || unsafe {
+            result::memset_d8_async(to, 0, bytes, self.stream)
+        })
+    }
+
     /// What is submitted from now on waits for the event's last record.
     pub(super) fn wait(&self, event: &Event) -> Answer<()> {
         let flags = sys::CUevent_wait_flags_enum::CU_EVENT_WAIT_DEFAULT;

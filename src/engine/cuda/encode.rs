@@ -334,7 +334,7 @@ impl Order<'_> {
             arrays.put_chunk(input, n, chunk);
             arrays.put_tile(input, n, &tile.bytes(), SENTINEL);
         }
-        submission.upload(arrays.uploaded, 0)?;
+        submission.upload(0..arrays.uploaded, 0)?;
         let stream = submission.compute(LANES as u64)?;
         let here = |offset: usize| place.input + offset as u64;
         let rows = self.jobs.iter().map(|job| job.rows).max().unwrap_or(1);

@@ -89,6 +89,7 @@ impl Files {
 fn is_stowed(codec: Codec) -> bool {
     match codec {
         Codec::None | Codec::Lzw | Codec::Deflate | Codec::PackBits | Codec::Zstd => true,
+        // nvJPEG2000 reads codestreams on the host.
         Codec::Jpeg2000(_) => false,
     }
 }

@@ -1060,3 +1060,4 @@ extern "C" __global__ void __launch_bounds__(256)
 
 #include "unpack.cuh"
 #include "stow.cuh"
+#include "finish.cuh"

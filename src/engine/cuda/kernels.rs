@@ -63,8 +63,8 @@ pub(super) struct DecodeTile {
     pub(super) height: u32,
     /// The checksum that the file states.
     pub(super) adler: u32,
-    /// Zero.
-    pub(super) reserved: [u64; 3],
+    /// For `finish`; else zero.
+    pub(super) finish: [u64; 3],
 }
 
 /// One tile to be predicted.
@@ -255,6 +255,7 @@ pub(super) struct Kernels {
     lzw: Function,
     packbits: Function,
     stow: Function,
+    pub(super) finish: Function,
 }
 
 /// Where the tables of a decoded batch are on the device; 0 where there is none.
@@ -293,7 +294,7 @@ pub(super) struct Measure {
     pub(super) extra: u32,
 }
 
-fn pointer<T>(value: &mut T) -> *mut c_void {
+pub(super) fn pointer<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
 }
 
@@ -312,6 +313,7 @@ impl Kernels {
             lzw: function("lzw")?,
             packbits: function("packbits")?,
             stow: function("stow")?,
+            finish: function("finish")?,
         })
     }
 
@@ -488,7 +490,7 @@ unsafe fn unpack(kernel: Function, stream: &Stream, tables: &Tables) -> Answer<(
 }
 
 /// 64 KiB a block, so that a few large tiles keep the device busy too.
-fn copy_size(count: usize, largest: usize) -> Size {
+pub(super) fn copy_size(count: usize, largest: usize) -> Size {
     let blocks = largest.div_ceil(64 << 10).clamp(1, 1024) as u32;
     Size { grid: (count as u32, blocks), block: (256, 1), shared: 0 }
 }

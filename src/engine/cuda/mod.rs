@@ -10,6 +10,7 @@
 //! nvCOMP.
 
 mod arena;
+mod codestreams;
 mod compare;
 mod cufile;
 mod decode;
@@ -19,12 +20,14 @@ mod driver;
 mod encode;
 mod encode_plan;
 mod facts;
+mod finish;
 mod frames;
 mod gds;
 mod kernels;
 mod known;
 mod library;
 mod nvcomp;
+mod nvjpeg2k;
 mod nvtx;
 mod order;
 mod pages;
@@ -99,13 +102,15 @@ pub struct Settings {
     pub gds: Gds,
     /// GPUGTIFF_CUFILE: that library's path.
     pub cufile: Option<PathBuf>,
+    /// GPUGTIFF_NVJPEG2K: that library's path.
+    pub nvjpeg2k: Option<PathBuf>,
 }
 
 /// Whether the device decodes such tiles: all codecs, but kernels and nvCOMP count the bytes of a
 /// tile in 31 bits.
 pub(super) fn decodes(spec: &TileSpec) -> bool {
     let bytes = spec.tile_bytes().max(spec.stored_row_bytes().saturating_mul(spec.height));
-    bytes <= LARGEST_BATCH && !matches!(spec.codec, Codec::Jpeg2000(_))
+    bytes <= LARGEST_BATCH
 }
 
 /// Whether it encodes such tiles. docs/cuda.md says why LZW and PackBits are left to the CPU.
@@ -243,7 +248,8 @@ impl CudaEngine {
 impl Works {
     /// Whether tiles of this codec may go to the device: it is there and did known ones right.
     fn is_fit_for(&self, codec: Codec) -> bool {
-        self.gpu.device.usable() && !self.gpu.trust().unfit.contains(&codec)
+        let fit = self.gpu.device.usable() && !self.gpu.trust().unfit.contains(&codec);
+        fit && (!matches!(codec, Codec::Jpeg2000(_)) || self.has_nvjpeg2k())
     }
 
     /// How such tiles go through the device to be decoded, if they do; `direct`: read past the host.
@@ -256,7 +262,10 @@ impl Works {
         let known = lock(&self.plans).get(&key).cloned();
         known.unwrap_or_else(|| {
             let shared = Arc::new(spec.clone());
-            let tiles = self.wanted(spec, BATCH_SHARE, 2);
+            let mut tiles = self.wanted(spec, BATCH_SHARE, 2);
+            if let Codec::Jpeg2000(_) = spec.codec {
+                tiles = tiles.min(codestreams::MOST_TILES);
+            }
             let instead = if direct { "read through host memory" } else { ON_CPU };
             let plan = self.planned(instead, |gpu| Plan::new(gpu, &shared, tiles, direct));
             lock(&self.plans).insert(key, plan.clone());

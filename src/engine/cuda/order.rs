@@ -2,10 +2,12 @@
 //! tiles up, `stow`, unpacking, checksums, lay-out, and down.
 
 use super::arena::Place;
+use super::codestreams::finish;
 use super::decode_plan::{Plan, SLACK};
 use super::driver::{Answer, Stream};
 use super::kernels::{DecodeTile, Shape, Stow, StowTile, Undo};
 use super::nvcomp::Tables;
+use super::nvjpeg2k::Taken;
 use super::probe::Gpu;
 use super::run::Submission;
 use super::staging::{Item, content};
@@ -37,11 +39,22 @@ pub(super) struct Order<'a> {
 impl Order<'_> {
     /// Writes the tables, since they hold device addresses which are known only now, and asks for
     /// everything up to the download.
-    pub(super) fn send(&self, submission: &mut Submission<'_>) -> Answer<()> {
+    pub(super) fn send(
+        &self,
+        submission: &mut Submission<'_>,
+        taken: &mut Option<Taken>,
+    ) -> Answer<()> {
         let Order { gpu, plan, count, arrays, .. } = *self;
         let place = submission.place;
-        self.write_tables(submission.tables(), &place);
-        submission.upload(arrays.uploaded, self.landed)?;
+        let on_host = matches!(plan.spec.codec, Codec::Jpeg2000(_));
+        // Of tiles that nvJPEG2000 reads on the host the tables alone go up.
+        let (mut statuses, mut first) = (vec![SENTINEL; count], 0);
+        if on_host {
+            (statuses, *taken) = self.decode_codestreams(submission)?;
+            first = arrays.inputs;
+        }
+        self.write_tables(submission.tables(), &place, &statuses);
+        submission.upload(first..arrays.uploaded, self.landed)?;
         let stream = submission.compute(2)?;
         let packed = plan.spec.codec != Codec::None;
         let check = plan.spec.codec == Codec::Deflate;
@@ -53,6 +66,9 @@ impl Order<'_> {
             self.unpack(stream, &place)?;
         }
         submission.unpacked()?;
+        if on_host {
+            self.finish(stream, &place)?;
+        }
         if check {
             let arrays = [arrays.outputs, arrays.sizes, arrays.room, arrays.adler].map(here);
             // SAFETY: regions of this batch and the work region, which belongs to the compute
@@ -63,7 +79,7 @@ impl Order<'_> {
         let undo = Undo {
             tiles: here(arrays.tiles),
             statuses: or_null(packed, arrays.statuses),
-            actual: or_null(packed, arrays.sizes),
+            actual: or_null(packed && !on_host, arrays.sizes),
             adler: or_null(check, arrays.adler),
             reports: place.output,
         };
@@ -81,7 +97,7 @@ impl Order<'_> {
         submission.download(self.down)
     }
 
-    fn write_tables(&self, input: &mut [u8], place: &Place) {
+    fn write_tables(&self, input: &mut [u8], place: &Place, statuses: &[i32]) {
         let Order { plan, arrays, .. } = *self;
         let (slots, raws) = plan.homes(place);
         input[self.end..arrays.end].fill(0);
@@ -100,7 +116,7 @@ impl Order<'_> {
                 width: item.part.width as u32,
                 height: item.part.height as u32,
                 adler: item.adler,
-                reserved: [0; 3],
+                finish: item.codestream.as_ref().map_or([0; 3], |it| finish(&plan.spec, it, raw)),
             };
             let chunk = Chunk {
                 input: slot,
@@ -109,7 +125,7 @@ impl Order<'_> {
                 room: room(&plan.spec, &item.job),
             };
             arrays.put_chunk(input, at, chunk);
-            arrays.put_tile(input, at, &tile.bytes(), SENTINEL);
+            arrays.put_tile(input, at, &tile.bytes(), statuses[at]);
             if plan.direct {
                 arrays.put_stow(input, at, &self.stow_tile(item, place.landing, slot, at));
             }

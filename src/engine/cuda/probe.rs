@@ -17,6 +17,7 @@ use super::kernels::Kernels;
 use super::known;
 use super::library::{self, Library};
 use super::nvcomp::{NvComp, Unfit};
+use super::nvjpeg2k::NvJpeg2k;
 use super::verify::Kind;
 use crate::engine::Codec;
 use crate::process::PerProcess;
@@ -133,6 +134,7 @@ const SYMBOLS: &[&str] = &[
     "cuPointerGetAttribute",
     "cuMemFreeHost",
     "cuMemcpyHtoDAsync_v2",
+    "cuMemsetD8Async",
     "cuMemcpyDtoHAsync_v2",
     "cuStreamCreate",
     "cuStreamDestroy_v2",
@@ -163,6 +165,8 @@ pub(super) struct Gpu {
     pub(super) cuda: i32,
     /// cuFile, once somebody wanted it.
     pub(super) cufile: OnceLock<Arc<CuFile>>,
+    /// nvJPEG2000, once there was something to decode, or why not.
+    pub(super) nvjpeg2k: OnceLock<Result<Arc<NvJpeg2k>, String>>,
     /// What was learnt of it.
     pub(super) trust: Mutex<Trust>,
 }
@@ -183,6 +187,12 @@ pub(super) struct Trust {
 }
 
 impl Gpu {
+    /// nvJPEG2000, which is started when it is first asked for.
+    pub(super) fn jpeg2000(&self, given: Option<&Path>) -> Result<(), String> {
+        let start = || NvJpeg2k::start(&self.device, given).map(Arc::new);
+        self.nvjpeg2k.get_or_init(start).as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
     /// What was learnt.
     pub(super) fn trust(&self) -> MutexGuard<'_, Trust> {
         self.trust.lock().unwrap_or_else(PoisonError::into_inner)
@@ -294,6 +304,7 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
         arena: Lender::default(),
         cuda,
         cufile: OnceLock::new(),
+        nvjpeg2k: OnceLock::new(),
         trust: Mutex::default(),
     });
     if let Err(refusal) = try_known_tiles(&gpu) {

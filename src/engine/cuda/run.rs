@@ -62,6 +62,8 @@ pub(super) struct Submission<'a> {
     n: u64,
     /// Bytes of the lane's input.
     input: usize,
+    /// Computing has begun.
+    begun: bool,
 }
 
 impl Run {
@@ -131,6 +133,9 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Ok(library)) = self.gpu.nvjpeg2k.get() {
+            library.end_run();
+        }
         if let Some(mut arena) = state.arena.take() {
             if state.tainted {
                 arena.forsake();
@@ -243,7 +248,7 @@ impl Lane {
         let place = self.place(&state, self.n);
         let arena = state.arena.as_deref().expect("a fitted arena");
         let input = self.run.sizes.input;
-        let outcome = work(&mut Submission { arena, place, n: self.n, input });
+        let outcome = work(&mut Submission { arena, place, n: self.n, input, begun: false });
         if outcome.is_err() {
             self.run.settle(arena);
         }
@@ -353,17 +358,19 @@ impl Submission<'_> {
         unsafe { std::slice::from_raw_parts_mut(self.place.host_input, self.input) }
     }
 
-    /// Uploads the first `bytes` of the lane's input, and `landed` bytes of what cuFile did not read.
-    pub(super) fn upload(&self, bytes: usize, landed: usize) -> Answer<()> {
+    /// Uploads a part of the lane's input, and `landed` bytes of what cuFile did not read.
+    pub(super) fn upload(&self, part: Range<usize>, landed: usize) -> Answer<()> {
         let arena = self.arena;
         let (streams, marks) = (&arena.streams, arena.marks(self.n));
         if self.n >= 2 {
             streams.input.wait(&arena.marks(self.n - 2).compute[2])?;
         }
         streams.input.record(&marks.input[0])?;
-        // SAFETY: the lane's memory, which nobody touches until it was waited for; the region of
-        // batch n−2, which was computed.
-        unsafe { streams.input.upload(self.place.host_input, self.place.input, bytes)? };
+        // The lane's memory, which nobody touches until it was waited for; the region of batch n−2,
+        // which was computed.
+        let (from, to) = (self.place.host_input.wrapping_add(part.start), self.place.input);
+        // SAFETY: so it says above.
+        unsafe { streams.input.upload(from, to + part.start as u64, part.len())? };
         if landed > 0 {
             let Place { host_landing, landing, .. } = self.place;
             // SAFETY: the lane's own memory on both sides.
@@ -382,7 +389,17 @@ impl Submission<'_> {
         if regions < LANES as u64 && self.n >= regions {
             stream.wait(&arena.marks(self.n - regions).output[1])?;
         }
-        stream.record(&arena.marks(self.n).compute[0])?;
+        if !self.begun {
+            stream.record(&arena.marks(self.n).compute[0])?;
+        }
+        Ok(stream)
+    }
+
+    /// The stream of what is computed before anything was uploaded: in the work region, which is its own.
+    pub(super) fn begin(&mut self) -> Answer<&super::driver::Stream> {
+        let stream = &self.arena.streams.compute;
+        stream.record(&self.arena.marks(self.n).compute[0])?;
+        self.begun = true;
         Ok(stream)
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::decode_plan::Plan;
 use super::frames::{self, Frame};
+use crate::engine::jpeg2000::Codestream;
 use crate::engine::{Batch, Codec, Part, TileJob, TileSpec, cpu};
 use crate::error::Result;
 use crate::io::ByteSource;
@@ -33,6 +34,8 @@ pub(super) struct Item {
     pub(super) on_device: bool,
     /// The device looked at it and refused it.
     pub(super) refused: bool,
+    /// What it says of itself, if it is JPEG 2000.
+    pub(super) codestream: Option<Codestream>,
     /// Where its pixels are in the lane's output.
     pub(super) crop: usize,
 }
@@ -49,6 +52,7 @@ impl Item {
             header: None,
             on_device: false,
             refused: false,
+            codestream: None,
             crop: 0,
         }
     }
@@ -158,7 +162,10 @@ pub(super) fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
         }
         // The kernels take any stream and say what became of it.
         Codec::None | Codec::Lzw | Codec::PackBits => true,
-        Codec::Jpeg2000(_) => false,
+        Codec::Jpeg2000(_) => {
+            item.codestream = Codestream::of_tile(&plan.spec, &item.job, &input[bytes]).ok();
+            item.codestream.is_some()
+        }
     };
     item.on_device = fits;
 }

@@ -1,5 +1,8 @@
-//! Who unpacks tiles on the device: nvCOMP, kernels of ours, or nobody where they lie as they are.
+//! Who unpacks tiles on the device: nvCOMP, kernels of ours, nvJPEG2000 (see [`super::codestreams`]), or
+//! nobody where they lie as they are.
 
+use super::arena::LANES;
+use super::codestreams;
 use super::driver::{Answer, Stream};
 use super::nvcomp::Tables;
 use super::probe::Gpu;
@@ -18,8 +21,10 @@ impl Needs {
     /// Of batches of `tiles` tiles.
     pub(super) fn of(gpu: &Gpu, spec: &TileSpec, tiles: usize) -> Answer<Needs> {
         match spec.codec {
-            Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => {
-                Ok(Needs { align: 16, temporary: 0 })
+            Codec::None | Codec::Lzw | Codec::PackBits => Ok(Needs { align: 16, temporary: 0 }),
+            // Batches of all lanes have states at once.
+            Codec::Jpeg2000(_) => {
+                Ok(Needs { align: 16, temporary: LANES * tiles * codestreams::besides(spec) })
             }
             codec @ (Codec::Deflate | Codec::Zstd) => {
                 let stored = spec.stored_row_bytes() * spec.height;
@@ -75,6 +80,7 @@ pub(super) unsafe fn unpack(
     // SAFETY: the caller's promise.
     unsafe {
         match codec {
+            // These are on their way already.
             Codec::None | Codec::Jpeg2000(_) => Ok(()),
             Codec::Deflate | Codec::Zstd => {
                 gpu.nvcomp.decompress(codec, tables, stream, &gpu.device)
