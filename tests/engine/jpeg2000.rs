@@ -320,6 +320,31 @@ fn bad_tiles_whatever_nvjpeg2000_makes_of_them() {
     }
 }
 
+/// Staged and never decoded, while others go on: nothing of theirs is touched.
+#[test]
+fn abandoned_batches_leave_others_alone() {
+    provide();
+    let engine = emulator::engine(Verify::No);
+    let fixture = &FIXTURES[1];
+    for _ in 0..6 {
+        let source = Arc::new(Memory(fixture.1.to_vec()));
+        let (len, spec) = (fixture.1.len(), Arc::new(spec(fixture)));
+        let job = |id| TileJob {
+            id,
+            offset: 0,
+            len,
+            rows: SIDE,
+            columns: SIDE,
+            padded: true,
+            part: None,
+        };
+        let tiles = (0..20).map(job).collect();
+        drop(engine.stage(Batch { spec, tiles, source, threads: 2 }).unwrap());
+        every_fixture_decodes_exactly(&engine);
+    }
+    assert_eq!(count(&engine, "CUDA_TILES_ON_CPU_JPEG2000"), 0, "{:?}", engine.notices());
+}
+
 /// So many tiles in one batch of the caller's, after one that has everything made.
 fn many(tiles: usize) {
     let engine = emulator::engine(Verify::No);

@@ -46,7 +46,7 @@ pub(super) struct Flight {
     outcome: Option<Answer<()>>,
     /// The source has not what it should have.
     unreadable: bool,
-    /// What nvJPEG2000 decodes it with; goes after the lane, which waits.
+    /// What nvJPEG2000 decodes it with, until it was waited for.
     taken: Option<Taken>,
 }
 
@@ -282,6 +282,11 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
+        // Abandoned: what decodes it goes back when it is done, and before the memory that was lent for it.
+        if self.taken.is_some() {
+            let _ = self.works.gpu.device.enter().and_then(|_current| self.lane.wait());
+            self.taken = None;
+        }
         if let Some(direct) = &mut self.direct {
             direct.abandon(&self.works, &mut self.lane);
         }

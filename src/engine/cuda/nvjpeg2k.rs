@@ -63,6 +63,9 @@ struct ComponentInfo {
     signed: u8,
 }
 
+const _: () = assert!(size_of::<Image>() == 24 && size_of::<Allocator>() == 24);
+const _: () = assert!(size_of::<ImageInfo>() == 28 && size_of::<ComponentInfo>() == 12);
+
 struct Functions {
     create: unsafe extern "C" fn(u32, *const Allocator, *const Allocator, *mut Raw) -> Status,
     state: unsafe extern "C" fn(Raw, *mut Raw) -> Status,
