@@ -1,8 +1,9 @@
 //! What a JPEG 2000 codestream says of itself (ISO/IEC 15444-1, annex A), and whether that is the
 //! tile it is stored for. Looked at before any decoder is.
 //!
-//! Refuses to decode. Invariant: nothing is allocated, and a codestream that [`Codestream::find`]
-//! gives out has all bytes of its tile-parts.
+//! Refuses to decode. Invariant: four bytes a tile of the codestream's are the most that is allocated,
+//! and a codestream that [`Codestream::find`] gives out has all tiles, and all tile-parts that it says it
+//! has, with all their bytes.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -138,12 +139,12 @@ impl Codestream {
     ) -> std::result::Result<usize, &'static str> {
         let cut = "the codestream is cut off";
         let mut coded = false;
-        // Tiles that have begun: each has one first part.
-        let mut begun = 0;
+        let mut parts = vec![Parts::default(); tiles as usize];
         // Where the tile-part ends whose header this is; the main header is in none.
         let mut part: Option<usize> = None;
         loop {
-            if part.is_none() && begun == tiles && at == stream.len() {
+            // Without its last marker nothing but these numbers tells that a stream is whole.
+            if part.is_none() && at == stream.len() && parts.iter().all(Parts::are_known) {
                 return Ok(at);
             }
             let marker = u16_at(stream, at).ok_or(cut)?;
@@ -151,21 +152,26 @@ impl Codestream {
                 (SOT, None) if coded => {
                     let length = u32_at(stream, at + 6).ok_or(cut)? as usize;
                     let end = match length {
-                        // All that is left, the end's marker excepted.
-                        0 => end_of_last(stream),
+                        // All that is left, the end's marker excepted, which has to be there.
+                        0 if stream.ends_with(&EOC.to_be_bytes()) => stream.len() - 2,
+                        0 => return Err(cut),
                         _ => at.checked_add(length).ok_or(cut)?,
                     };
                     if end > stream.len() {
                         return Err(cut);
                     }
-                    begun += u64::from(*stream.get(at + 10).ok_or(cut)? == 0);
+                    let tile = usize::from(u16_at(stream, at + 4).ok_or(cut)?);
+                    let numbers = u16_at(stream, at + 10).ok_or(cut)?.to_be_bytes();
+                    let known = parts.get_mut(tile).ok_or("a tile-part of no tile")?;
+                    known.add(numbers).ok_or("a tile-part is missing")?;
                     part = Some(end);
                 }
                 (SOD, Some(end)) if at + 2 <= end => {
                     (at, part) = (end, None);
                     continue;
                 }
-                (EOC, None) if begun == tiles => return Ok(at + 2),
+                (EOC, None) if parts.iter().all(Parts::are_all) => return Ok(at + 2),
+                (EOC, None) => return Err("a tile, or a part of one, is missing"),
                 (COD | COC, _) => {
                     self.coding(stream, at, marker).ok_or(cut)?;
                     coded |= marker == COD;
@@ -194,6 +200,37 @@ impl Codestream {
         };
         self.reversible &= transform == 1;
         Some(())
+    }
+}
+
+/// Tile-parts of one tile.
+#[derive(Debug, Clone, Copy, Default)]
+struct Parts {
+    seen: u16,
+    /// How many the tile says it has; 0 while it does not.
+    said: u8,
+}
+
+impl Parts {
+    /// One more, by its number and what it says of how many there are; they come in their order.
+    fn add(&mut self, [number, said]: [u8; 2]) -> Option<()> {
+        if u16::from(number) != self.seen {
+            return None;
+        }
+        self.seen += 1;
+        // There are writers that say one less than there are.
+        self.said = self.said.max(said);
+        Some(())
+    }
+
+    /// None is known to be missing.
+    fn are_all(&self) -> bool {
+        self.seen > 0 && self.seen >= self.said.into()
+    }
+
+    /// All are there, and how many that is was said.
+    fn are_known(&self) -> bool {
+        self.are_all() && self.said > 0
     }
 }
 
@@ -275,14 +312,6 @@ fn sampling(described: &[u8], origin: [u32; 2]) -> std::result::Result<Sampling,
             Ok(Sampling::Chroma(x, y))
         }
         _ => Err("components that are subsampled in an unusual way"),
-    }
-}
-
-/// Where the last tile-part ends that does not say so.
-fn end_of_last(stream: &[u8]) -> usize {
-    match stream.ends_with(&EOC.to_be_bytes()) {
-        true => stream.len() - 2,
-        false => stream.len(),
     }
 }
 

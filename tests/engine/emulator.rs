@@ -39,6 +39,13 @@ pub(crate) fn try_direct(verify: Verify, batch_bytes: usize) -> Result<CudaEngin
     CudaEngine::new(Settings { gds, cufile, ..settings(verify, batch_bytes) })
 }
 
+/// One that looks for nvJPEG2000 where it is not.
+pub(crate) fn without_nvjpeg2k() -> CudaEngine {
+    let nvjpeg2k = Some("/nonexistent/libnvjpeg2k.so.0".into());
+    let settings = Settings { nvjpeg2k, ..settings(Verify::No, 64 << 20) };
+    CudaEngine::new(settings).unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
 /// The same with what users have by default, given real files.
 pub(crate) fn on_file(verify: Verify) -> OnFile {
     OnFile(try_direct(verify, 64 << 20).unwrap_or_else(|refusal| panic!("{refusal}")))

@@ -257,6 +257,27 @@ fn any_read_may_fail() {
 }
 
 #[test]
+#[ignore = "started by a_submission_that_fails_may_have_begun"]
+fn half_submitted() {
+    let (case, engine) = (tiles(Codec::Deflate, 100, true), direct(64 << 20));
+    for _ in 0..2 {
+        case.run(&engine, true, 2).check_exact(&case, "half of the reads");
+    }
+    assert_eq!(count(&engine, "CUDA_TILES_DECODED"), 200);
+    assert_eq!([count(&engine, "CUDA_GDS_READS"), count(&engine, "CUDA_GDS_FALLBACKS")], [0, 1]);
+}
+
+/// The memory is left to the reads that may be under way, and cuFile is not asked again.
+#[test]
+fn a_submission_that_fails_may_have_begun() {
+    let report = in_a_process("half_submitted", &[("EMUCUDA_CUFILE_HALF", "1")]);
+    assert_eq!(report.number("cufile.submissions"), 1);
+    assert_eq!(report.number("calls.cuFileBatchIOCancel"), 1);
+    let said: Vec<&str> = report.items("errors").iter().map(|it| it.text("symbol")).collect();
+    assert_eq!(said, ["cuFileBatchIOSubmit"]);
+}
+
+#[test]
 #[ignore = "started by memory_that_cannot_be_registered_is_not_read_to"]
 fn unregistered() {
     let (case, engine) = (tiles(Codec::Deflate, 100, true), direct(64 << 20));

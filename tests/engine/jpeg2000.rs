@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, Once};
 
 use gpugtiff::engine::cpu::{self, CpuEngine};
-use gpugtiff::engine::cuda::Verify;
+use gpugtiff::engine::cuda::{CudaEngine, Verify};
 use gpugtiff::engine::jpeg2000::{Codestream, Kind};
 use gpugtiff::engine::{
     Batch, Codec, Engine, Part, PixelSink, Pixels, Predictor, Sample, TileError, TileJob, TileSpec,
@@ -50,6 +50,8 @@ const FIXTURES: &[Fixture] = &[
     fixture!("u16x4", 2, 4, false, false, [1, 1]),
     fixture!("u8-tiles", 1, 1, false, false, [1, 1]),
     fixture!("u8-cropped", 1, 1, false, false, [1, 1]),
+    fixture!("i8-cropped", 1, 1, true, false, [1, 1]),
+    fixture!("u8x3-cropped", 1, 3, false, true, [1, 1]),
     fixture!("u8x3-422", 1, 3, false, true, [2, 1]),
     fixture!("u8x3-420", 1, 3, false, true, [2, 2]),
 ];
@@ -84,7 +86,7 @@ fn spec(&(_, _, bytes, samples, kind, _): &Fixture) -> TileSpec {
 
 /// Columns and rows that a fixture has.
 fn size(name: &str) -> [usize; 2] {
-    if name == "u8-cropped" { [20, 27] } else { [SIDE; 2] }
+    if name.ends_with("cropped") { [20, 27] } else { [SIDE; 2] }
 }
 
 /// The formula of tests/jpeg2000/make.c, before the sign.
@@ -281,7 +283,7 @@ fn damage() {
     let engine = emulator::engine(Verify::All);
     let mut kinds = [0; 2];
     for _ in 0..12 {
-        let fixture = &FIXTURES[random.below(FIXTURES.len() - 3)];
+        let fixture = &FIXTURES[random.below(FIXTURES.len() - 5)];
         let tiles: Vec<_> = (0..20).map(|_| (damaged(fixture.1, &mut random), None)).collect();
         let of = |engine| decode(engine, &spec(fixture), &tiles, size(fixture.0));
         let ((ours, our_errors), (theirs, their_errors)) =
@@ -398,5 +400,69 @@ fn one_wait_for_64_tiles() {
         };
         assert_eq!(of("nvjpeg2k"), tiles);
         assert_eq!((of("H2D"), of("D2H")), (tiles / 64, tiles / 64), "tables up, pixels down");
+    }
+}
+
+/// Runs a test of this file that is ignored in a process of its own.
+fn in_a_process(test: &str, settings: &[(&str, &str)]) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", &format!("jpeg2000::{test}")]);
+    let done = command.envs(settings.iter().copied()).output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+#[ignore = "started by memory_that_the_library_keeps_is_never_lent_again"]
+fn hoarded() {
+    let engine = emulator::engine(Verify::No);
+    let tiles = every_fixture_decodes_exactly(&engine);
+    let on_device = count(&engine, "CUDA_TILES_DECODED_JPEG2000");
+    assert!(0 < on_device && on_device < tiles, "one run at the most: {on_device} of {tiles}");
+    let told = engine.notices();
+    assert!(told.iter().any(|said| said.contains("keeps memory")), "{told:?}");
+    every_fixture_decodes_exactly(&engine);
+    assert_eq!(count(&engine, "CUDA_TILES_DECODED_JPEG2000"), on_device);
+}
+
+#[test]
+fn memory_that_the_library_keeps_is_never_lent_again() {
+    in_a_process("hoarded", &[("EMUCUDA_J2K_HOARD", "1")]);
+}
+
+/// The library is elsewhere at first, then there is no page-locked memory for its trial.
+#[test]
+#[ignore = "started by the_library_is_sought_again"]
+fn late() {
+    let decoded = |engine: &CudaEngine| {
+        every_fixture_decodes_exactly(engine);
+        count(engine, "CUDA_TILES_DECODED_JPEG2000")
+    };
+    let nowhere = emulator::without_nvjpeg2k();
+    assert_eq!(decoded(&nowhere), 0);
+    let engine = emulator::engine(Verify::No);
+    emulator::set("PINNED", "refuse");
+    assert_eq!(decoded(&engine), 0);
+    emulator::set("PINNED", "allow");
+    assert!(decoded(&engine) > 0, "{:?}", engine.notices());
+}
+
+#[test]
+fn the_library_is_sought_again() {
+    in_a_process("late", &[]);
+}
+
+/// Next to nothing that claims to be a gigabyte, or only a row of it.
+#[test]
+fn a_large_tile_needs_more_than_a_header() {
+    let fixture = &FIXTURES[0];
+    let side = 32 << 10;
+    let spec = TileSpec { width: side, height: side, ..spec(fixture) };
+    for rows in [side, 1] {
+        let mut stream = fixture.1.to_vec();
+        stream.resize(1500, 0);
+        let (_, failed) = decode(&CpuEngine, &spec, &[(stream, None)], [SIDE, rows]);
+        let said = failed[0].error.to_string();
+        assert!(said.contains("bytes where a tile needs 1073741824"), "{said}");
     }
 }

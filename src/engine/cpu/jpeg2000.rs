@@ -65,11 +65,15 @@ pub(super) fn decode(
         stream = &copy;
     }
     decoder(Order { header: &header, stream, pixels, row_bytes }).map_err(failed)?;
-    if lifted {
-        pixels.iter_mut().for_each(|sample| *sample ^= 0x80);
-    }
-    if wants_rgb(kind, &header) {
-        pixels.chunks_exact_mut(3).for_each(to_rgb);
+    let stored = row_bytes / spec.width * header.width;
+    for row in pixels.chunks_exact_mut(row_bytes).take(header.height) {
+        let row = &mut row[..stored];
+        if lifted {
+            row.iter_mut().for_each(|sample| *sample ^= 0x80);
+        }
+        if wants_rgb(kind, &header) {
+            row.chunks_exact_mut(3).for_each(to_rgb);
+        }
     }
     Ok(())
 }

@@ -19,6 +19,8 @@ use crate::io::ByteSource;
 const READ_GAP: u64 = 4 << 10;
 /// One read is at most this long, unless one tile is.
 const READ_BYTES: u64 = 1 << 20;
+/// A tile of JPEG 2000 may have so many bytes that next to nothing is stored of.
+const BLANK_BYTES: usize = 64 << 20;
 /// Scratch larger than this is given back when the task is done.
 const KEEP_BYTES: usize = 8 << 20;
 
@@ -141,7 +143,7 @@ impl Worker {
             sink.put(tile.id, Pixels::whole(data, tile.rows, stored_row));
             return Ok(());
         }
-        plausible(spec.codec, tile, needed)?;
+        plausible(spec, tile)?;
         let capacity = stored_row * spec.height;
         if self.tile.len() < capacity {
             self.tile = Vec::new();
@@ -251,8 +253,14 @@ fn read<'a>(
 
 /// Refuses a tile whose few bytes cannot hold what its size claims, before
 /// anything of that size is allocated.
-pub(in crate::engine) fn plausible(codec: Codec, tile: &TileJob, needed: usize) -> Result<()> {
-    let most = match codec {
+pub(in crate::engine) fn plausible(spec: &TileSpec, tile: &TileJob) -> Result<()> {
+    let rows = match spec.codec {
+        // A codestream is decoded whole.
+        Codec::Jpeg2000(_) => spec.height,
+        _ => tile.rows,
+    };
+    let needed = spec.stored_row_bytes() * rows;
+    let most = match spec.codec {
         Codec::None => 1,
         Codec::PackBits => 128,
         Codec::Deflate => 1_100,
@@ -260,8 +268,10 @@ pub(in crate::engine) fn plausible(codec: Codec, tile: &TileJob, needed: usize) 
         Codec::Lzw => 4_096,
         // Blocks of 128 KiB from four bytes.
         Codec::Zstd => 43_691,
-        // Packets with nothing in them stand for any number of samples.
-        Codec::Jpeg2000(_) => 1 << 20,
+        // Packets with nothing in them stand for any number of samples; decoders have several times
+        // as much memory for these.
+        Codec::Jpeg2000(_) if needed <= BLANK_BYTES => 1 << 20,
+        Codec::Jpeg2000(_) => 1 << 12,
     };
     if needed / most > tile.len {
         return Err(short(tile, tile.len.saturating_mul(most), needed));

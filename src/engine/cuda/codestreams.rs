@@ -64,7 +64,7 @@ impl Order<'_> {
         submission: &mut Submission<'_>,
     ) -> Answer<(Vec<i32>, Option<Taken>)> {
         let mut statuses = vec![SENTINEL; self.count];
-        let Some(Ok(library)) = self.gpu.nvjpeg2k.get() else { return Ok((statuses, None)) };
+        let Some(library) = self.gpu.nvjpeg2k.get() else { return Ok((statuses, None)) };
         let place = submission.place;
         let taken = library.take(self.count, self.plan.loan(&place));
         let (_, raws) = self.plan.homes(&place);

@@ -120,6 +120,8 @@ struct Slots {
     /// Counts runs; 0 while there is none.
     run: u64,
     runs: u64,
+    /// The library kept memory that was lent to it.
+    hoards: bool,
 }
 
 /// The library, started on a device.
@@ -131,12 +133,26 @@ pub(super) struct NvJpeg2k {
     params: [Raw; 2],
     memory: &'static Memory,
     slots: Mutex<Slots>,
+    /// Whether it decodes the known tile.
+    right: Mutex<Option<bool>>,
 }
 
 // SAFETY: handles that may be used from any thread; states and streams are used by whoever has them.
 unsafe impl Send for NvJpeg2k {}
 // SAFETY: as above.
 unsafe impl Sync for NvJpeg2k {}
+
+/// Why the library is not to be had.
+#[derive(Debug, Clone)]
+pub(super) struct NoStart {
+    pub(super) reason: String,
+    /// It will be the same next time.
+    pub(super) lasting: bool,
+}
+
+fn lasting(reason: String) -> NoStart {
+    NoStart { reason, lasting: true }
+}
 
 /// What memory a run lends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,20 +178,25 @@ pub(super) struct Order<'a> {
 }
 
 impl NvJpeg2k {
-    /// Finds the library, starts it on a device and has it decode a known tile; or the reason why not.
+    /// Finds the library and starts it on a device, or the reason why not.
     pub(super) fn start(
         device: &Arc<Device>,
         given: Option<&Path>,
-    ) -> std::result::Result<NvJpeg2k, String> {
+    ) -> std::result::Result<NvJpeg2k, NoStart> {
         let open = |path: &Path| Functions::of(Library::open(path)?);
         let functions = match given {
-            Some(path) => open(path).ok_or(format!("{} is not nvJPEG2000", path.display()))?,
-            None => library::places(&[NAME], &DIRECTORIES).iter().find_map(|p| open(p)).ok_or(
-                "nvJPEG2000 was not found: install nvidia-nvjpeg2k-cu12 with pip or conda, \
-                 or set GPUGTIFF_NVJPEG2K to libnvjpeg2k.so.0",
-            )?,
+            Some(path) => {
+                open(path).ok_or_else(|| lasting(format!("{} is not nvJPEG2000", path.display())))?
+            }
+            None => library::places(&[NAME], &DIRECTORIES).iter().find_map(|p| open(p)).ok_or_else(|| {
+                let what = "nvJPEG2000 was not found: install nvidia-nvjpeg2k-cu12 with pip or conda, \
+                            or set GPUGTIFF_NVJPEG2K to libnvjpeg2k.so.0";
+                lasting(what.into())
+            })?,
         };
-        let _current = device.enter().map_err(|fault| fault.to_string())?;
+        let _current = device
+            .enter()
+            .map_err(|fault| NoStart { reason: fault.to_string(), lasting: false })?;
         // Kept, as the library is, for the life of the process.
         let memory: &'static Memory = Box::leak(Box::new(Memory::new(device)));
         let [on_device, on_host] = Allocator::both(memory);
@@ -183,7 +204,8 @@ impl NvJpeg2k {
         // SAFETY: allocators that stay valid as long as the library uses what they point to.
         let status = unsafe { (functions.create)(0, &on_device, &on_host, &mut handle) };
         if status != 0 || handle.is_null() {
-            return Err(format!("nvJPEG2000 does not start (status {status})"));
+            let reason = format!("nvJPEG2000 does not start (status {status})");
+            return Err(NoStart { reason, lasting: !memory.ran_short() });
         }
         let params = FORMATS.map(|format| {
             let mut params = std::ptr::null_mut();
@@ -195,13 +217,27 @@ impl NvJpeg2k {
             made.then_some(params)
         });
         let [Some(planar), Some(interleaved)] = params else {
-            return Err("nvJPEG2000 does not start (no parameters)".into());
+            return Err(lasting("nvJPEG2000 does not start (no parameters)".into()));
         };
         let (device, params) = (Arc::clone(device), [planar, interleaved]);
-        let slots = Mutex::default();
-        let started = NvJpeg2k { device, functions, handle, params, memory, slots };
-        started.try_known_tile()?;
-        Ok(started)
+        let (slots, right) = Default::default();
+        Ok(NvJpeg2k { device, functions, handle, params, memory, slots, right })
+    }
+
+    /// Has a known tile decoded, once, or again where memory was wanting; or the reason why the library is
+    /// not to be used.
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
+        let mut right = self.right.lock().unwrap_or_else(PoisonError::into_inner);
+        if right.is_none() {
+            let outcome = self.try_known_tile();
+            *right =
+                Some(outcome.map_err(|what| format!("nvJPEG2000 does not work here ({what})"))?);
+        }
+        match (*right, self.slots().hoards) {
+            (Some(true), false) => Ok(()),
+            (_, true) => Err("nvJPEG2000 keeps memory that was lent to it".into()),
+            _ => Err("nvJPEG2000 does not decode a known tile here".into()),
+        }
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -212,9 +248,10 @@ impl NvJpeg2k {
     /// Our context is current.
     pub(super) fn take(self: &Arc<Self>, count: usize, loan: Loan) -> Taken {
         let mut slots = self.slots();
+        let batch = self.memory.begin_batch();
         if slots.run == 0 {
-            if !self.memory.open(loan.start, loan.bytes, loan.host) {
-                return Taken { library: Arc::clone(self), slots: Vec::new(), run: 0 };
+            if slots.hoards || !self.memory.open(loan.start, loan.bytes, loan.host) {
+                return Taken { library: Arc::clone(self), slots: Vec::new(), run: 0, batch };
             }
             slots.runs += 1;
             slots.run = slots.runs;
@@ -226,7 +263,7 @@ impl NvJpeg2k {
                 None => break,
             }
         }
-        Taken { library: Arc::clone(self), slots: taken, run: slots.run }
+        Taken { library: Arc::clone(self), slots: taken, run: slots.run, batch }
     }
 
     fn make(&self) -> Option<Slot> {
@@ -256,14 +293,22 @@ impl NvJpeg2k {
         }
     }
 
-    /// The run is over, and its memory goes to others.
-    pub(super) fn end_run(&self) {
+    /// The run is over, and its memory goes to others; false if it must not, as the library has some of
+    /// it. Then it is not used any more.
+    #[must_use]
+    pub(super) fn end_run(&self) -> bool {
+        // After a fork the lock may be somebody's who is not here.
+        if !self.device.usable() {
+            return true;
+        }
         let mut slots = self.slots();
         if slots.run != 0 {
             slots.run = 0;
             self.destroy(std::mem::take(&mut slots.free));
-            self.memory.close();
+            slots.hoards |= !self.memory.close();
+            return !slots.hoards;
         }
+        true
     }
 
     /// Parses a codestream and has it decoded on a stream; false if the library refuses it, or sees
@@ -333,6 +378,7 @@ pub(super) struct Taken {
     library: Arc<NvJpeg2k>,
     slots: Vec<Slot>,
     run: u64,
+    batch: u64,
 }
 
 impl Taken {
@@ -344,7 +390,12 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
+        // After a fork the lock may be somebody's who is not here.
+        if !self.library.device.usable() {
+            return;
+        }
         let mut slots = self.library.slots();
+        self.library.memory.end_batch(self.batch);
         match self.run == slots.run {
             true => slots.free.append(&mut self.slots),
             // Its run has ended before it.

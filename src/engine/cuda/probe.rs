@@ -17,7 +17,7 @@ use super::kernels::Kernels;
 use super::known;
 use super::library::{self, Library};
 use super::nvcomp::{NvComp, Unfit};
-use super::nvjpeg2k::NvJpeg2k;
+use super::nvjpeg2k::{NoStart, NvJpeg2k};
 use super::verify::Kind;
 use crate::engine::Codec;
 use crate::process::PerProcess;
@@ -165,8 +165,10 @@ pub(super) struct Gpu {
     pub(super) cuda: i32,
     /// cuFile, once somebody wanted it.
     pub(super) cufile: OnceLock<Arc<CuFile>>,
-    /// nvJPEG2000, once there was something to decode, or why not.
-    pub(super) nvjpeg2k: OnceLock<Result<Arc<NvJpeg2k>, String>>,
+    /// nvJPEG2000, once there was something to decode.
+    pub(super) nvjpeg2k: OnceLock<Arc<NvJpeg2k>>,
+    /// Where it was sought, and what was there.
+    pub(super) sought: Mutex<HashMap<Option<PathBuf>, Result<Arc<NvJpeg2k>, NoStart>>>,
     /// What was learnt of it.
     pub(super) trust: Mutex<Trust>,
 }
@@ -189,8 +191,19 @@ pub(super) struct Trust {
 impl Gpu {
     /// nvJPEG2000, which is started when it is first asked for.
     pub(super) fn jpeg2000(&self, given: Option<&Path>) -> Result<(), String> {
+        if let Some(library) = self.nvjpeg2k.get() {
+            return library.check();
+        }
+        let mut sought = self.sought.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = given.map(Path::to_path_buf);
+        // Memory may be free later.
+        sought.retain(|_, found| found.as_ref().err().is_none_or(|why| why.lasting));
         let start = || NvJpeg2k::start(&self.device, given).map(Arc::new);
-        self.nvjpeg2k.get_or_init(start).as_ref().map(|_| ()).map_err(Clone::clone)
+        let library =
+            sought.entry(place).or_insert_with(start).clone().map_err(|why| why.reason)?;
+        library.check()?;
+        let _ = self.nvjpeg2k.set(library);
+        Ok(())
     }
 
     /// What was learnt.
@@ -305,6 +318,7 @@ fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found 
         cuda,
         cufile: OnceLock::new(),
         nvjpeg2k: OnceLock::new(),
+        sought: Mutex::default(),
         trust: Mutex::default(),
     });
     if let Err(refusal) = try_known_tiles(&gpu) {

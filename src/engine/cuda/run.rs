@@ -133,8 +133,8 @@ impl Run {
 impl Drop for Run {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Ok(library)) = self.gpu.nvjpeg2k.get() {
-            library.end_run();
+        if let Some(library) = self.gpu.nvjpeg2k.get() {
+            state.tainted |= !library.end_run();
         }
         if let Some(mut arena) = state.arena.take() {
             if state.tainted {

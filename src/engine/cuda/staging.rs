@@ -123,7 +123,7 @@ pub(super) fn is_fit(plan: &Plan, item: &Item) -> bool {
         && item.part.y + item.part.height <= item.job.rows
         && item.part.width * item.part.height > 0;
     let long_enough = spec.codec != Codec::None || item.job.len >= needed;
-    part_fits && long_enough && cpu::plausible(spec.codec, &item.job, needed).is_ok()
+    part_fits && long_enough && cpu::plausible(spec, &item.job).is_ok()
 }
 
 /// What a ZSTD frame without content size holds: padding is stored, or it is not.

@@ -117,3 +117,62 @@ fn unsigned_in_every_component() {
     found.make_unsigned(&mut stream);
     assert!(!Codestream::find(&stream).unwrap().signed);
 }
+
+/// Where the tile-parts of a stream of ours begin, and the end.
+fn parts(stream: &[u8]) -> Vec<usize> {
+    let header = SOT.to_be_bytes();
+    let mut at = stream.windows(2).position(|two| two == header).unwrap();
+    let mut parts = vec![at];
+    while stream[at..].starts_with(&header) {
+        at += u32_at(stream, at + 6).unwrap() as usize;
+        parts.push(at);
+    }
+    parts
+}
+
+#[test]
+fn every_tile_and_every_part_must_be_there() {
+    let stream = fixture!("u8-tiles");
+    let at: [usize; 5] = parts(stream).try_into().unwrap();
+    let said = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut stream = stream.to_vec();
+        change(&mut stream);
+        Codestream::find(&stream).map(drop)
+    };
+    // Tiles in another order are the same tiles.
+    let reversed = [&stream[..at[0]], &stream[at[2]..at[4]], &stream[at[0]..at[2]], b"\xFF\xD9"];
+    assert!(Codestream::find(&reversed.concat()).is_ok());
+    let no_tile = Err("a tile-part of no tile");
+    let no_part = Err("a tile-part is missing");
+    let not_all = Err("a tile, or a part of one, is missing");
+    let cut = Err("the codestream is cut off");
+    // The last tile is another one's second beginning, or of no tile, or a later part of its own.
+    assert_eq!(said(&|s| s[at[3] + 5] = 2), no_part);
+    assert_eq!(said(&|s| s[at[3] + 5] = 4), no_tile);
+    assert_eq!(said(&|s| s[at[3] + 4] = 1), no_tile);
+    assert_eq!(said(&|s| s[at[3] + 10] = 1), no_part);
+    // It is the second part of the third, which says that it has two; or three; or does not say.
+    let second = |of: u8| {
+        move |s: &mut Vec<u8>| {
+            s[at[3] + 5] = 2;
+            (s[at[3] + 10], s[at[3] + 11]) = (1, of);
+            let last = s[at[2]..at[3]].to_vec();
+            s.splice(at[4]..at[4], last);
+            s[at[4] + 5] = 3;
+        }
+    };
+    assert_eq!(said(&second(2)), Ok(()));
+    assert_eq!(said(&second(3)), not_all);
+    assert_eq!(said(&second(0)), Ok(()));
+    let without_end = |change: &dyn Fn(&mut Vec<u8>)| {
+        said(&|s| {
+            change(s);
+            s.truncate(s.len() - 2);
+        })
+    };
+    assert_eq!(without_end(&|_| {}), Ok(()));
+    // Nobody says that the first tile has no further part, or where the last part ends.
+    assert_eq!(without_end(&|s| s[at[0] + 11] = 0), cut);
+    let open = |s: &mut Vec<u8>| s[at[3] + 6..at[3] + 10].fill(0);
+    assert_eq!((said(&open), without_end(&open)), (Ok(()), cut));
+}

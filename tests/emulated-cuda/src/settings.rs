@@ -107,12 +107,14 @@ const NAMES: &[&str] = &[
     "CUFILE_BATCH",
     "CUFILE_PINNED_MB",
     "CUFILE_READ",
+    "CUFILE_HALF",
     "CUFILE_LAND",
     "CUFILE_LATENCY_US",
     "CUFILE_WORKERS",
     "CUFILE_SLEEP_US",
     "NVJPEG2K",
     "J2K_CORRUPT",
+    "J2K_HOARD",
 ];
 
 impl Default for Settings {
@@ -204,7 +206,7 @@ impl Settings {
             "CUINIT" => self.init = value.parse().ok()?,
             "FAIL" => self.fail = failure(value)?,
             _ if name.starts_with("CUFILE") => self.cufile.change(name, value)?,
-            "NVJPEG2K" | "J2K_CORRUPT" => self.nvjpeg2k.change(name, value)?,
+            "NVJPEG2K" | "J2K_CORRUPT" | "J2K_HOARD" => self.nvjpeg2k.change(name, value)?,
             _ => self.change_nvcomp(name, value)?,
         }
         Some(())

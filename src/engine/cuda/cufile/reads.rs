@@ -28,6 +28,8 @@ struct Submitted {
     handle: *mut c_void,
     /// Those that nothing was heard of.
     left: usize,
+    /// Submitting them failed, and who knows for how many: none is waited for, which may be for ever.
+    failed: Option<Trouble>,
 }
 
 // SAFETY: handles that may be used from any thread.
@@ -85,14 +87,11 @@ impl Reads {
         let (mut handle, count) = (std::ptr::null_mut(), requests.len() as u32);
         // SAFETY: fills the handle.
         ask(device, "cuFileBatchIOSetUp", || unsafe { (cufile.set_up)(&mut handle, count) })?;
-        self.batches.push(Submitted { handle, left: 0 });
         // SAFETY: as many requests as were set up; the caller's promise.
         let submit = || unsafe { (cufile.submit)(handle, count, requests.as_mut_ptr(), 0) };
-        ask(device, "cuFileBatchIOSubmit", submit)?;
-        if let Some(batch) = self.batches.last_mut() {
-            batch.left = requests.len();
-        }
-        Ok(())
+        let submitted = ask(device, "cuFileBatchIOSubmit", submit);
+        self.batches.push(Submitted { handle, left: requests.len(), failed: submitted.err() });
+        submitted
     }
 
     /// Waits for all of them.
@@ -124,6 +123,9 @@ impl Reads {
     }
 
     fn finish_batch(&self, batch: &mut Submitted) -> Result<(), Trouble> {
+        if let Some(trouble) = batch.failed {
+            return Err(trouble);
+        }
         let mut events = vec![sys::Event::default(); batch.left];
         let mut outcome = Ok(());
         while batch.left > 0 {

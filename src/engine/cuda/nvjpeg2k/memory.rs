@@ -2,9 +2,12 @@
 //!
 //! The library is told of these functions once for all, the arena is lent to one run after the other:
 //! so there is a region while a run of JPEG 2000 has it. What the library wants outside of a run, when
-//! it is started, is the driver's.
+//! it is started and tried, is the driver's.
+//!
+//! A piece may be freed in the order of a stream. All batches of a run have one stream, so that device
+//! memory is free at once; page-locked memory is when the host has waited for what may still read it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,9 +49,46 @@ impl Region {
         Some(self.start + at as u64)
     }
 
+    fn place(&self, address: u64) -> Option<usize> {
+        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        self.pieces.contains_key(&at).then_some(at)
+    }
+
     fn give_back(&mut self, address: u64) -> bool {
-        let at = address.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
-        at.is_some_and(|at| self.pieces.remove(&at).is_some())
+        self.place(address).is_some_and(|at| self.pieces.remove(&at).is_some())
+    }
+}
+
+/// Addresses that were freed while batches were under way.
+#[derive(Debug, Default)]
+struct Quarantine {
+    /// Counts batches.
+    batches: u64,
+    under_way: BTreeSet<u64>,
+    /// Each with the last batch that may use it.
+    freed: Vec<(u64, u64)>,
+}
+
+impl Quarantine {
+    fn begin(&mut self) -> u64 {
+        self.batches += 1;
+        self.under_way.insert(self.batches);
+        self.batches
+    }
+
+    /// The host has waited for a batch: what nobody uses any more.
+    fn end(&mut self, batch: u64) -> Vec<u64> {
+        self.under_way.remove(&batch);
+        let first = self.under_way.first().copied().unwrap_or(u64::MAX);
+        let free = self.freed.extract_if(.., |(last, _)| *last < first);
+        free.map(|(_, address)| address).collect()
+    }
+
+    /// Keeps an address, if somebody may use it.
+    fn keeps(&mut self, address: u64) -> bool {
+        let last = self.under_way.last();
+        self.freed.extend(last.map(|last| (*last, address)));
+        last.is_some()
     }
 }
 
@@ -57,10 +97,13 @@ struct State {
     /// Of the arena, while a run of JPEG 2000 has it.
     device: Option<Region>,
     host: Region,
+    quarantine: Quarantine,
     pinned: Option<(Pinned, usize)>,
     /// What the library took outside of runs.
     own: Vec<DeviceMemory>,
     own_host: Vec<Pinned>,
+    /// The driver had none.
+    short: bool,
 }
 
 /// What both of the library's allocators know.
@@ -95,11 +138,30 @@ impl Memory {
         true
     }
 
-    /// The arena goes to others: nobody has a piece of it.
-    pub(super) fn close(&self) {
+    /// The arena goes to others; false if the library still has a piece of it, or of the other memory.
+    pub(super) fn close(&self) -> bool {
         let mut state = self.state();
-        state.device = None;
-        state.host = Region::default();
+        let device = state.device.take();
+        let host = std::mem::take(&mut state.host);
+        device.is_none_or(|region| region.pieces.is_empty()) && host.pieces.is_empty()
+    }
+
+    /// Whether the driver had no memory outside of a run; asked once.
+    pub(super) fn ran_short(&self) -> bool {
+        std::mem::take(&mut self.state().short)
+    }
+
+    /// A batch begins; its number.
+    pub(super) fn begin_batch(&self) -> u64 {
+        self.state().quarantine.begin()
+    }
+
+    /// The host has waited for a batch.
+    pub(super) fn end_batch(&self, batch: u64) {
+        let mut state = self.state();
+        for address in state.quarantine.end(batch) {
+            state.host.give_back(address);
+        }
     }
 
     fn allocate(&self, bytes: usize) -> Option<u64> {
@@ -107,7 +169,9 @@ impl Memory {
         if let Some(region) = &mut state.device {
             return region.take(bytes);
         }
-        let memory = self.device.enter().and_then(|current| current.allocate(bytes.max(1))).ok()?;
+        let made = self.device.enter().and_then(|current| current.allocate(bytes.max(1))).ok();
+        state.short |= made.is_none();
+        let memory = made?;
         let address = memory.address();
         state.own.push(memory);
         Some(address)
@@ -125,7 +189,9 @@ impl Memory {
         if state.device.is_some() {
             return state.host.take(bytes);
         }
-        let pinned = self.device.enter().and_then(|current| current.pin(bytes.max(1))).ok()?;
+        let made = self.device.enter().and_then(|current| current.pin(bytes.max(1))).ok();
+        state.short |= made.is_none();
+        let pinned = made?;
         let address = pinned.data() as u64;
         state.own_host.push(pinned);
         Some(address)
@@ -133,7 +199,11 @@ impl Memory {
 
     fn unpin(&self, address: u64) {
         let mut state = self.state();
-        if !state.host.give_back(address) {
+        if state.host.place(address).is_some() {
+            if !state.quarantine.keeps(address) {
+                state.host.give_back(address);
+            }
+        } else {
             state.own_host.retain(|pinned| pinned.data() as u64 != address);
         }
     }
@@ -233,5 +303,19 @@ mod tests {
             (Some(2048), None, Some(2560))
         );
         assert!(!region.give_back(5) && region.take(usize::MAX).is_none());
+    }
+
+    #[test]
+    fn freed_pieces_wait_for_the_batches_that_may_read_them() {
+        let mut quarantine = Quarantine::default();
+        assert!(!quarantine.keeps(1), "nobody is under way");
+        let [first, second] = [quarantine.begin(), quarantine.begin()];
+        assert!(quarantine.keeps(2));
+        let third = quarantine.begin();
+        assert!(quarantine.keeps(3));
+        assert!(quarantine.end(second).is_empty(), "the first may read it");
+        assert_eq!(quarantine.end(first), [2]);
+        assert_eq!(quarantine.end(third), [3]);
+        assert!(!quarantine.keeps(4));
     }
 }

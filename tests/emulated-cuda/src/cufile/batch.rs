@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use super::check::{Checked, Request};
 use super::flight::{Ending, end, finish, submit};
-use super::status::{BATCH_FULL, INVALID_VALUE, Outcome, refuse};
+use super::status::{BATCH_FULL, INTERNAL_ERROR, INVALID_VALUE, Outcome, refuse};
 use super::{context, opened};
 use crate::driver::{Driver, thread};
 
@@ -74,7 +74,7 @@ fn batch(driver: &mut Driver, handle: u64) -> Outcome<&mut Batch> {
     found.ok_or_else(|| refuse(INVALID_VALUE, "no such batch"))
 }
 
-/// Submits all of them or none.
+/// Submits all of them or none; or half of them, if so set, and says that it failed.
 pub(super) fn submit_all(driver: &mut Driver, handle: u64, params: &[CUfileIOParams]) -> Outcome {
     let found = batch(driver, handle)?;
     if params.is_empty() {
@@ -93,12 +93,16 @@ pub(super) fn submit_all(driver: &mut Driver, handle: u64, params: &[CUfileIOPar
     // In no order that anybody could rely on.
     let mut order: Vec<usize> = (0..checked.len()).collect();
     shuffle(driver, &mut order);
+    let is_half = driver.settings.cufile.half == Some(driver.ledger.cufile.submissions + 1);
+    if is_half {
+        order.truncate(order.len().div_ceil(2));
+    }
     for index in order {
         let id = submit(driver, checked[index], Some(handle));
         batch(driver, handle)?.entries.push((id, params[index].cookie));
     }
     driver.ledger.cufile.submissions += 1;
-    Ok(())
+    if is_half { Err(refuse(INTERNAL_ERROR, "half of it is done, as set")) } else { Ok(()) }
 }
 
 impl CUfileIOParams {

@@ -52,6 +52,8 @@ pub(crate) struct CufileSettings {
     pub(crate) pinned: Option<u64>,
     /// By the number of the read from 1, or for all.
     fates: Vec<(Option<u64>, Fate)>,
+    /// The submission, from 1, of which half is done and all is said to have failed.
+    pub(crate) half: Option<u64>,
     pub(crate) landing: Option<Landing>,
     pub(crate) latency_ns: u64,
     pub(crate) workers: usize,
@@ -67,6 +69,7 @@ impl Default for CufileSettings {
             batch: 128,
             pinned: None,
             fates: Vec::new(),
+            half: None,
             landing: None,
             latency_ns: 1_000_000,
             workers: 8,
@@ -95,6 +98,7 @@ impl CufileSettings {
             "CUFILE_BATCH" => self.batch = value.parse().ok().filter(|entries| *entries > 0)?,
             "CUFILE_PINNED_MB" => self.pinned = optional(value)?.map(|mb| mb << 20),
             "CUFILE_READ" => self.fates = fates(value)?,
+            "CUFILE_HALF" => self.half = optional(value)?,
             "CUFILE_LAND" => {
                 let landings = [
                     ("", None),

@@ -222,10 +222,11 @@ pub extern "C" fn nvjpeg2kDecodeStateDestroy(handle: u64) -> u32 {
         if !driver.nvjpeg2k.libraries.contains_key(&state.library) {
             driver.misused("a state outlives its library handle");
         }
-        Ok(state)
+        Ok((state, driver.settings.nvjpeg2k.hoards))
     });
     let state = match taken {
-        Ok(state) => state,
+        Ok((_, true)) => return 0,
+        Ok((state, false)) => state,
         Err(refused) => return told(refused),
     };
     let freed = |allocator, memory, block: Option<_>| {

@@ -22,6 +22,8 @@ pub(crate) struct Nvjpeg2kSettings {
     /// No handle is created.
     pub(crate) is_refused: bool,
     pub(crate) corrupt: Option<Corrupt>,
+    /// What a state had is not freed with it.
+    pub(crate) hoards: bool,
 }
 
 impl Nvjpeg2kSettings {
@@ -29,6 +31,7 @@ impl Nvjpeg2kSettings {
     pub(crate) fn change(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
             "NVJPEG2K" => self.is_refused = choice(value, &[("there", false), ("refused", true)])?,
+            "J2K_HOARD" => self.hoards = choice(value, &[("0", false), ("1", true)])?,
             "J2K_CORRUPT" => {
                 let choices = [
                     ("", None),
