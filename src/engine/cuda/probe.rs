@@ -168,10 +168,13 @@ pub(super) struct Gpu {
     /// nvJPEG2000, once there was something to decode.
     pub(super) nvjpeg2k: OnceLock<Arc<NvJpeg2k>>,
     /// Where it was sought, and what was there.
-    pub(super) sought: Mutex<HashMap<Option<PathBuf>, Result<Arc<NvJpeg2k>, NoStart>>>,
+    pub(super) sought: Mutex<HashMap<Option<PathBuf>, Started>>,
     /// What was learnt of it.
     pub(super) trust: Mutex<Trust>,
 }
+
+/// nvJPEG2000 of one place.
+type Started = Result<Arc<NvJpeg2k>, NoStart>;
 
 /// Which kinds of tiles came out right, or did not.
 #[derive(Debug, Default)]
