@@ -7,7 +7,9 @@
 #include "create.h"
 #include "dataset.h"
 #include "gdal_frmts.h"
+#include "gdal_pam.h"
 #include "messages.h"
+#include "overlay.h"
 
 namespace
 {
@@ -133,15 +135,18 @@ int Identify(GDALOpenInfo *poOpenInfo)
     return g_sKept.poDriver->pfnIdentify(poOpenInfo);
 }
 
+constexpr const char *RAW = "GTIFF_RAW:";
+constexpr const char *DIRECTORY = "GTIFF_DIR:";
+
 // The file behind a name that GTiff opens: GTIFF_DIR:n:file, GTIFF_DIR:off:n:file
-// and GTIFF_RAW:file are one of its directories or a way of reading it.
+// and, before these too, GTIFF_RAW: are one of its directories or a way of reading.
 const char *FileOf(const char *pszName)
 {
-    if (STARTS_WITH_CI(pszName, "GTIFF_RAW:"))
-        return pszName + strlen("GTIFF_RAW:");
-    if (!STARTS_WITH_CI(pszName, "GTIFF_DIR:"))
+    if (STARTS_WITH_CI(pszName, RAW))
+        pszName += strlen(RAW);
+    if (!STARTS_WITH_CI(pszName, DIRECTORY))
         return pszName;
-    pszName += strlen("GTIFF_DIR:");
+    pszName += strlen(DIRECTORY);
     if (STARTS_WITH_CI(pszName, "off:"))
         pszName += strlen("off:");
     const char *pszColon = strchr(pszName, ':');
@@ -164,34 +169,74 @@ bool IsStream(const GDALOpenInfo *poOpenInfo)
 }
 
 // What a name says between GTIFF_DIR: and the file.
-std::string DirectoryOf(const std::string &osName)
+std::string DirectoryOf(const char *pszName)
 {
-    constexpr const char *DIRECTORY = "GTIFF_DIR:";
-    if (!STARTS_WITH_CI(osName.c_str(), DIRECTORY))
+    const char *pszFile = FileOf(pszName);
+    if (STARTS_WITH_CI(pszName, RAW))
+        pszName += strlen(RAW);
+    if (!STARTS_WITH_CI(pszName, DIRECTORY))
         return std::string();
-    const size_t nFile = FileOf(osName.c_str()) - osName.c_str();
-    return osName.substr(strlen(DIRECTORY), nFile - strlen(DIRECTORY) - 1);
+    pszName += strlen(DIRECTORY);
+    return pszFile > pszName ? std::string(pszName, pszFile - 1)
+                             : std::string();
 }
 
-// Has GTiff open a file that it refused for its codec, as the overlay shows it.
+// What a dataset of GTiff's has when opened as GTIFF_DIR, and one opened as a file
+// has not: the members are protected.
+class PageAccess : public GDALPamDataset
+{
+  public:
+    static void Set(GDALDataset *poDS, const char *pszFile,
+                    const char *pszName)
+    {
+        poDS->SetDescription(pszName);
+        // An .ovr or .msk beside the file belongs to its first image.
+        auto poOverviews = &PageAccess::oOvManager;
+        (poDS->*poOverviews).Initialize(nullptr);
+        auto poPam = dynamic_cast<GDALPamDataset *>(poDS);
+        if (poPam == nullptr)
+            return;
+        auto pfnFile = &PageAccess::SetPhysicalFilename;
+        auto pfnName = &PageAccess::SetSubdatasetName;
+        (poPam->*pfnFile)(pszFile);
+        (poPam->*pfnName)(pszName);
+    }
+};
+
+// Has GTiff open a file that it refused for its codec, as the overlay shows it,
+// under the file's own name, so that GTiff finds what lies beside it.
 GDALDataset *OpenOverlaid(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile)
 {
-    const std::string osName(poOpenInfo->pszFilename);
-    const char *pszOverlay =
-        g_poApi->file_overlay(psFile, DirectoryOf(osName).c_str());
-    if (pszOverlay == nullptr)
+    const char *pszName = poOpenInfo->pszFilename;
+    const char *pszFile = FileOf(pszName);
+    const std::string osDirectory = DirectoryOf(pszName);
+    size_t nPatches = 0;
+    const gpugtiff::Patch *pasPatches =
+        g_poApi->file_overlay(psFile, osDirectory.c_str(), &nPatches);
+    if (pasPatches == nullptr)
         return nullptr;
-    if (FileOf(osName.c_str()) != osName.c_str())
+    const auto OpenFile = [&](GDALOpenInfo *poInfo) -> GDALDataset *
     {
-        GDALOpenInfo oOverlay(pszOverlay, poOpenInfo->nOpenFlags);
-        oOverlay.papszOpenOptions = poOpenInfo->papszOpenOptions;
-        return GPUGTiffOpenInner(&oOverlay, 0);
-    }
-    // Under its own name, so that GTiff finds what lies beside the file.
-    if (poOpenInfo->fpL != nullptr)
-        VSIFCloseL(poOpenInfo->fpL);
-    poOpenInfo->fpL = VSIFOpenL(pszOverlay, "rb");
-    return poOpenInfo->fpL ? GPUGTiffOpenInner(poOpenInfo, 0) : nullptr;
+        if (poInfo->fpL == nullptr)
+            poInfo->fpL = VSIFOpenL(pszFile, "rb");
+        if (poInfo->fpL == nullptr)
+            return nullptr;
+        // GTiff takes what is not at its start for a stream.
+        VSIRewindL(poInfo->fpL);
+        poInfo->fpL = GPUGTiffOverlay(poInfo->fpL, pasPatches, nPatches);
+        return GPUGTiffOpenInner(poInfo, 0);
+    };
+    if (osDirectory.empty())
+        return OpenFile(poOpenInfo);
+    // GTiff would open the file itself, were it told the directory.
+    const std::string osAlone =
+        (STARTS_WITH_CI(pszName, RAW) ? RAW : "") + std::string(pszFile);
+    GDALOpenInfo oAlone(osAlone.c_str(), poOpenInfo->nOpenFlags);
+    oAlone.papszOpenOptions = poOpenInfo->papszOpenOptions;
+    GDALDataset *poInner = OpenFile(&oAlone);
+    if (poInner != nullptr)
+        PageAccess::Set(poInner, pszFile, pszName);
+    return poInner;
 }
 
 // The inner dataset: GTiff's, or GTiff's of the overlay.
