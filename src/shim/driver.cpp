@@ -7,7 +7,6 @@
 #include "create.h"
 #include "dataset.h"
 #include "gdal_frmts.h"
-#include "gdal_pam.h"
 #include "messages.h"
 #include "overlay.h"
 
@@ -135,24 +134,6 @@ int Identify(GDALOpenInfo *poOpenInfo)
     return g_sKept.poDriver->pfnIdentify(poOpenInfo);
 }
 
-constexpr const char *RAW = "GTIFF_RAW:";
-constexpr const char *DIRECTORY = "GTIFF_DIR:";
-
-// The file behind a name that GTiff opens: GTIFF_DIR:n:file, GTIFF_DIR:off:n:file
-// and, before these too, GTIFF_RAW: are one of its directories or a way of reading.
-const char *FileOf(const char *pszName)
-{
-    if (STARTS_WITH_CI(pszName, RAW))
-        pszName += strlen(RAW);
-    if (!STARTS_WITH_CI(pszName, DIRECTORY))
-        return pszName;
-    pszName += strlen(DIRECTORY);
-    if (STARTS_WITH_CI(pszName, "off:"))
-        pszName += strlen("off:");
-    const char *pszColon = strchr(pszName, ':');
-    return pszColon ? pszColon + 1 : pszName;
-}
-
 // Whether GTiff will read the file from front to back, as it does with a pipe. Its
 // bytes can then be had once only.
 bool IsStream(const GDALOpenInfo *poOpenInfo)
@@ -166,77 +147,6 @@ bool IsStream(const GDALOpenInfo *poOpenInfo)
            EQUAL(poOpenInfo->pszFilename, "/vsistdin/") ||
            // GDAL goes back to the start of whatever it can go back in.
            VSIFTellL(poOpenInfo->fpL) != 0;
-}
-
-// What a name says between GTIFF_DIR: and the file.
-std::string DirectoryOf(const char *pszName)
-{
-    const char *pszFile = FileOf(pszName);
-    if (STARTS_WITH_CI(pszName, RAW))
-        pszName += strlen(RAW);
-    if (!STARTS_WITH_CI(pszName, DIRECTORY))
-        return std::string();
-    pszName += strlen(DIRECTORY);
-    return pszFile > pszName ? std::string(pszName, pszFile - 1)
-                             : std::string();
-}
-
-// What a dataset of GTiff's has when opened as GTIFF_DIR, and one opened as a file
-// has not: the members are protected.
-class PageAccess : public GDALPamDataset
-{
-  public:
-    static void Set(GDALDataset *poDS, const char *pszFile,
-                    const char *pszName)
-    {
-        poDS->SetDescription(pszName);
-        // An .ovr or .msk beside the file belongs to its first image.
-        auto poOverviews = &PageAccess::oOvManager;
-        (poDS->*poOverviews).Initialize(nullptr);
-        auto poPam = dynamic_cast<GDALPamDataset *>(poDS);
-        if (poPam == nullptr)
-            return;
-        auto pfnFile = &PageAccess::SetPhysicalFilename;
-        auto pfnName = &PageAccess::SetSubdatasetName;
-        (poPam->*pfnFile)(pszFile);
-        (poPam->*pfnName)(pszName);
-    }
-};
-
-// Has GTiff open a file that it refused for its codec, as the overlay shows it,
-// under the file's own name, so that GTiff finds what lies beside it.
-GDALDataset *OpenOverlaid(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile)
-{
-    const char *pszName = poOpenInfo->pszFilename;
-    const char *pszFile = FileOf(pszName);
-    const std::string osDirectory = DirectoryOf(pszName);
-    size_t nPatches = 0;
-    const gpugtiff::Patch *pasPatches =
-        g_poApi->file_overlay(psFile, osDirectory.c_str(), &nPatches);
-    if (pasPatches == nullptr)
-        return nullptr;
-    const auto OpenFile = [&](GDALOpenInfo *poInfo) -> GDALDataset *
-    {
-        if (poInfo->fpL == nullptr)
-            poInfo->fpL = VSIFOpenL(pszFile, "rb");
-        if (poInfo->fpL == nullptr)
-            return nullptr;
-        // GTiff takes what is not at its start for a stream.
-        VSIRewindL(poInfo->fpL);
-        poInfo->fpL = GPUGTiffOverlay(poInfo->fpL, pasPatches, nPatches);
-        return GPUGTiffOpenInner(poInfo, 0);
-    };
-    if (osDirectory.empty())
-        return OpenFile(poOpenInfo);
-    // GTiff would open the file itself, were it told the directory.
-    const std::string osAlone =
-        (STARTS_WITH_CI(pszName, RAW) ? RAW : "") + std::string(pszFile);
-    GDALOpenInfo oAlone(osAlone.c_str(), poOpenInfo->nOpenFlags);
-    oAlone.papszOpenOptions = poOpenInfo->papszOpenOptions;
-    GDALDataset *poInner = OpenFile(&oAlone);
-    if (poInner != nullptr)
-        PageAccess::Set(poInner, pszFile, pszName);
-    return poInner;
 }
 
 // The inner dataset: GTiff's, or GTiff's of the overlay.
@@ -255,7 +165,7 @@ GDALDataset *OpenEither(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile,
         if (poInner == nullptr)
         {
             GPUGTiffMessages oOfOverlay;
-            poInner = OpenOverlaid(poOpenInfo, psFile);
+            poInner = GPUGTiffOpenOverlaid(poOpenInfo, psFile);
             bOverlaid = poInner != nullptr;
             if (bOverlaid)
             {
@@ -271,7 +181,7 @@ GDALDataset *OpenEither(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile,
 GDALDataset *OpenThrough(GDALOpenInfo *poOpenInfo)
 {
     GPUGTiffDataset::FilePtr poFile(g_poApi->file_open(
-        FileOf(poOpenInfo->pszFilename),
+        GPUGTiffFileOf(poOpenInfo->pszFilename),
         const_cast<const char *const *>(poOpenInfo->papszOpenOptions),
         poOpenInfo->fpL));
     if (!poFile)

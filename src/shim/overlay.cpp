@@ -1,12 +1,18 @@
 #include "overlay.h"
 
 #include <algorithm>
+#include <cstring>
+#include <string>
 #include <vector>
 
 #include "cpl_vsi_virtual.h"
+#include "gdal_pam.h"
 
 namespace
 {
+constexpr const char *RAW = "GTIFF_RAW:";
+constexpr const char *DIRECTORY = "GTIFF_DIR:";
+
 // The one handle of the file, and what is read through it changed in the caller's
 // buffer. There is no descriptor and no PRead() for those who would go around.
 class Overlay final : public VSIVirtualHandle
@@ -93,12 +99,90 @@ class Overlay final : public VSIVirtualHandle
 
     CPL_DISALLOW_COPY_ASSIGN(Overlay)
 };
+
+// What a name says between GTIFF_DIR: and the file.
+std::string DirectoryOf(const char *pszName)
+{
+    const char *pszFile = GPUGTiffFileOf(pszName);
+    if (STARTS_WITH_CI(pszName, RAW))
+        pszName += strlen(RAW);
+    if (!STARTS_WITH_CI(pszName, DIRECTORY))
+        return std::string();
+    pszName += strlen(DIRECTORY);
+    return pszFile > pszName ? std::string(pszName, pszFile - 1)
+                             : std::string();
+}
+
+// What a dataset of GTiff's has when opened as GTIFF_DIR, and one opened as a file
+// has not: the members are protected.
+class PageAccess : public GDALPamDataset
+{
+  public:
+    static void Set(GDALDataset *poDS, const char *pszFile,
+                    const char *pszName)
+    {
+        poDS->SetDescription(pszName);
+        // An .ovr or .msk beside the file belongs to its first image.
+        auto poOverviews = &PageAccess::oOvManager;
+        (poDS->*poOverviews).Initialize(nullptr);
+        auto poPam = dynamic_cast<GDALPamDataset *>(poDS);
+        if (poPam == nullptr)
+            return;
+        auto pfnFile = &PageAccess::SetPhysicalFilename;
+        auto pfnName = &PageAccess::SetSubdatasetName;
+        (poPam->*pfnFile)(pszFile);
+        (poPam->*pfnName)(pszName);
+    }
+};
 }  // namespace
 
-VSILFILE *GPUGTiffOverlay(VSILFILE *fp, const gpugtiff::Patch *pasPatches,
-                          size_t nPatches)
+const char *GPUGTiffFileOf(const char *pszName)
 {
-    // A type of its own before GDAL 3.10.
-    return reinterpret_cast<VSILFILE *>(
-        static_cast<VSIVirtualHandle *>(new Overlay(fp, pasPatches, nPatches)));
+    if (STARTS_WITH_CI(pszName, RAW))
+        pszName += strlen(RAW);
+    if (!STARTS_WITH_CI(pszName, DIRECTORY))
+        return pszName;
+    pszName += strlen(DIRECTORY);
+    if (STARTS_WITH_CI(pszName, "off:"))
+        pszName += strlen("off:");
+    const char *pszColon = strchr(pszName, ':');
+    return pszColon ? pszColon + 1 : pszName;
+}
+
+GDALDataset *GPUGTiffOpenOverlaid(GDALOpenInfo *poOpenInfo,
+                                  gpugtiff::File *psFile)
+{
+    const char *pszName = poOpenInfo->pszFilename;
+    const char *pszFile = GPUGTiffFileOf(pszName);
+    const std::string osDirectory = DirectoryOf(pszName);
+    size_t nPatches = 0;
+    const gpugtiff::Patch *pasPatches =
+        g_poApi->file_overlay(psFile, osDirectory.c_str(), &nPatches);
+    if (pasPatches == nullptr)
+        return nullptr;
+    const auto OpenFile = [&](GDALOpenInfo *poInfo) -> GDALDataset *
+    {
+        if (poInfo->fpL == nullptr)
+            poInfo->fpL = VSIFOpenL(pszFile, "rb");
+        if (poInfo->fpL == nullptr)
+            return nullptr;
+        // GTiff takes what is not at its start for a stream.
+        VSIRewindL(poInfo->fpL);
+        VSIVirtualHandle *poOverlay =
+            new Overlay(poInfo->fpL, pasPatches, nPatches);
+        // A type of its own before GDAL 3.10.
+        poInfo->fpL = reinterpret_cast<VSILFILE *>(poOverlay);
+        return GPUGTiffOpenInner(poInfo, 0);
+    };
+    if (osDirectory.empty())
+        return OpenFile(poOpenInfo);
+    // GTiff would open the file itself, were it told the directory.
+    const std::string osAlone =
+        (STARTS_WITH_CI(pszName, RAW) ? RAW : "") + std::string(pszFile);
+    GDALOpenInfo oAlone(osAlone.c_str(), poOpenInfo->nOpenFlags);
+    oAlone.papszOpenOptions = poOpenInfo->papszOpenOptions;
+    GDALDataset *poInner = OpenFile(&oAlone);
+    if (poInner != nullptr)
+        PageAccess::Set(poInner, pszFile, pszName);
+    return poInner;
 }
