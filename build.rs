@@ -24,6 +24,7 @@ fn main() {
         "create",
         "copy",
         "hollow",
+        "overlay",
         "output",
         "output_band",
         "api",

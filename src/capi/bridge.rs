@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use super::handles::{File, Image};
 use super::output::Output;
+use crate::tiff::overlay::Patch;
 
 /// A block of GDAL's cache, locked.
 #[repr(C)]
@@ -214,14 +215,14 @@ pub struct Api {
     pub file_beside: unsafe extern "C" fn(*const File, *const c_char) -> *mut File,
     /// Frees it. Images keep what they need.
     pub file_free: unsafe extern "C" fn(*mut File),
-    /// The name of the file as GTiff can open it, although it has no codec for its tiles; with only
-    /// one directory if one is named as GTIFF_DIR has it ("3", "off:1000"). NULL if no directory is
-    /// ours alone. Stays while the file does.
-    pub file_overlay: unsafe extern "C" fn(*mut File, *const c_char) -> *const c_char,
+    /// What to change so that GTiff can open the file, although it has no codec for its tiles; to
+    /// only one directory if one is named as GTIFF_DIR has it ("3", "off:1000"). NULL if what is
+    /// asked for is absent or not ours alone. Stays while the file does; offsets grow.
+    pub file_overlay: unsafe extern "C" fn(*mut File, *const c_char, *mut usize) -> *const Patch,
     /// Whether GTiff has no codec for the tiles of the directory at this offset (0: the first).
     pub file_is_overlaid: unsafe extern "C" fn(*const File, u64) -> c_int,
-    /// Raises the error for pixels that neither we nor GTiff can read.
-    pub file_refuse: unsafe extern "C" fn(*const File, *const c_char),
+    /// Raises the error for pixels of that directory that neither we nor GTiff can read.
+    pub file_refuse: unsafe extern "C" fn(*const File, u64, *const c_char),
     /// Threads for the inner dataset.
     pub file_threads: unsafe extern "C" fn(*const File) -> c_int,
     /// Counters and facts for the metadata domain.

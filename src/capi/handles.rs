@@ -347,6 +347,9 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
                 // Not an error: GTiff reads it, and says what is wrong if it can't.
                 // What is ours alone is refused with the reason when it is read.
                 file.shared.leave_to_gtiff(&file.path, "read", &error);
+                if let Some(shown) = &file.shown {
+                    shown.refused(facts.ifd_offset, &error);
+                }
                 Ok(std::ptr::null_mut())
             }
         }

@@ -8,7 +8,6 @@ pub mod jpeg2000;
 pub mod log;
 pub mod memory;
 pub mod messages;
-pub mod overlaid;
 pub mod sink;
 pub mod vsi;
 pub mod words;

@@ -66,6 +66,13 @@ struct ImageFacts
     int converted;
 };
 
+// A byte of a file in place of another.
+struct Patch
+{
+    uint64_t offset;
+    uint8_t byte;
+};
+
 // What is asked of a file to be written.
 struct Creation
 {
@@ -110,9 +117,10 @@ struct Api
                        void *vsi_handle);
     File *(*file_beside)(const File *, const char *path);
     void (*file_free)(File *);
-    const char *(*file_overlay)(File *, const char *directory);
+    const Patch *(*file_overlay)(File *, const char *directory,
+                                 size_t *count);
     int (*file_is_overlaid)(const File *, uint64_t ifd_offset);
-    void (*file_refuse)(const File *, const char *what);
+    void (*file_refuse)(const File *, uint64_t ifd_offset, const char *what);
     int (*file_threads)(const File *);
     void (*file_describe)(const File *, void *, Emit);
     void (*file_count_gtiff)(const File *, int what);

@@ -40,11 +40,20 @@ using MetadataList = CSLConstList;
 using AdviseOptions = CSLConstList;
 using CreationOptions = CSLConstList;
 #define GPUGTIFF_DRIVER_CONST const
+// How much is read or written through a VSIVirtualHandle.
+#define GPUGTIFF_IO_ARGS size_t nBytes
+#define GPUGTIFF_IO_UNUSED_ARGS size_t
+#define GPUGTIFF_IO_UNIT 1
+#define GPUGTIFF_IO_COUNT nBytes
 #else
 using CreationOptions = char **;
 using MetadataList = char **;
 using AdviseOptions = char **;
 #define GPUGTIFF_DRIVER_CONST
+#define GPUGTIFF_IO_ARGS size_t nSize, size_t nCount
+#define GPUGTIFF_IO_UNUSED_ARGS size_t, size_t
+#define GPUGTIFF_IO_UNIT nSize
+#define GPUGTIFF_IO_COUNT nCount
 #endif
 
 #if GPUGTIFF_GDAL(3, 14)

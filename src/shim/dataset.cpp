@@ -129,7 +129,7 @@ bool GPUGTiffDataset::DecodesHere()
 
 CPLErr GPUGTiffDataset::Refuse(const char *pszWhat) const
 {
-    g_poApi->file_refuse(m_poFile, pszWhat);
+    g_poApi->file_refuse(m_poFile, m_nDirectory, pszWhat);
     return CE_Failure;
 }
 
@@ -155,13 +155,16 @@ bool GPUGTiffDataset::OpenImage()
     gpugtiff::ImageFacts sFacts = {};
     // Asked for an item GTiff first looks for georeferencing, in files beside this
     // one too. A file opened by its name needs no asking: it is the first.
-    if (m_poParent != nullptr || STARTS_WITH_CI(m_osInnerName.c_str(), "GTIFF_DIR:"))
+    if (m_poParent != nullptr ||
+        STARTS_WITH_CI(m_osInnerName.c_str(), "GTIFF_DIR:") ||
+        STARTS_WITH_CI(m_osInnerName.c_str(), "GTIFF_RAW:GTIFF_DIR:"))
     {
         const char *pszOffset = poFirst->GetMetadataItem("IFD_OFFSET", "TIFF");
         if (pszOffset == nullptr)
             return false;
         sFacts.ifd_offset = std::strtoull(pszOffset, nullptr, 10);
     }
+    m_nDirectory = sFacts.ifd_offset;
     m_bOursAlone =
         m_bOverlaid && g_poApi->file_is_overlaid(m_poFile, sFacts.ifd_offset);
     // Ways of reading that users ask GTiff for by name.

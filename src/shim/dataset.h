@@ -262,6 +262,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
     bool m_bImageTried = false;
     bool m_bOverlaid = false;
     bool m_bOursAlone = false;
+    uint64_t m_nDirectory = 0;
     bool m_bInnerHasRead = false;
     bool m_bPipelined = false;
     std::unique_ptr<GDALDataset> m_poThreaded{};

@@ -8,6 +8,7 @@
 #include "dataset.h"
 #include "gdal_frmts.h"
 #include "messages.h"
+#include "overlay.h"
 
 namespace
 {
@@ -133,21 +134,6 @@ int Identify(GDALOpenInfo *poOpenInfo)
     return g_sKept.poDriver->pfnIdentify(poOpenInfo);
 }
 
-// The file behind a name that GTiff opens: GTIFF_DIR:n:file, GTIFF_DIR:off:n:file
-// and GTIFF_RAW:file are one of its directories or a way of reading it.
-const char *FileOf(const char *pszName)
-{
-    if (STARTS_WITH_CI(pszName, "GTIFF_RAW:"))
-        return pszName + strlen("GTIFF_RAW:");
-    if (!STARTS_WITH_CI(pszName, "GTIFF_DIR:"))
-        return pszName;
-    pszName += strlen("GTIFF_DIR:");
-    if (STARTS_WITH_CI(pszName, "off:"))
-        pszName += strlen("off:");
-    const char *pszColon = strchr(pszName, ':');
-    return pszColon ? pszColon + 1 : pszName;
-}
-
 // Whether GTiff will read the file from front to back, as it does with a pipe. Its
 // bytes can then be had once only.
 bool IsStream(const GDALOpenInfo *poOpenInfo)
@@ -161,37 +147,6 @@ bool IsStream(const GDALOpenInfo *poOpenInfo)
            EQUAL(poOpenInfo->pszFilename, "/vsistdin/") ||
            // GDAL goes back to the start of whatever it can go back in.
            VSIFTellL(poOpenInfo->fpL) != 0;
-}
-
-// What a name says between GTIFF_DIR: and the file.
-std::string DirectoryOf(const std::string &osName)
-{
-    constexpr const char *DIRECTORY = "GTIFF_DIR:";
-    if (!STARTS_WITH_CI(osName.c_str(), DIRECTORY))
-        return std::string();
-    const size_t nFile = FileOf(osName.c_str()) - osName.c_str();
-    return osName.substr(strlen(DIRECTORY), nFile - strlen(DIRECTORY) - 1);
-}
-
-// Has GTiff open a file that it refused for its codec, as the overlay shows it.
-GDALDataset *OpenOverlaid(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile)
-{
-    const std::string osName(poOpenInfo->pszFilename);
-    const char *pszOverlay =
-        g_poApi->file_overlay(psFile, DirectoryOf(osName).c_str());
-    if (pszOverlay == nullptr)
-        return nullptr;
-    if (FileOf(osName.c_str()) != osName.c_str())
-    {
-        GDALOpenInfo oOverlay(pszOverlay, poOpenInfo->nOpenFlags);
-        oOverlay.papszOpenOptions = poOpenInfo->papszOpenOptions;
-        return GPUGTiffOpenInner(&oOverlay, 0);
-    }
-    // Under its own name, so that GTiff finds what lies beside the file.
-    if (poOpenInfo->fpL != nullptr)
-        VSIFCloseL(poOpenInfo->fpL);
-    poOpenInfo->fpL = VSIFOpenL(pszOverlay, "rb");
-    return poOpenInfo->fpL ? GPUGTiffOpenInner(poOpenInfo, 0) : nullptr;
 }
 
 // The inner dataset: GTiff's, or GTiff's of the overlay.
@@ -210,7 +165,7 @@ GDALDataset *OpenEither(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile,
         if (poInner == nullptr)
         {
             GPUGTiffMessages oOfOverlay;
-            poInner = OpenOverlaid(poOpenInfo, psFile);
+            poInner = GPUGTiffOpenOverlaid(poOpenInfo, psFile);
             bOverlaid = poInner != nullptr;
             if (bOverlaid)
             {
@@ -226,7 +181,7 @@ GDALDataset *OpenEither(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile,
 GDALDataset *OpenThrough(GDALOpenInfo *poOpenInfo)
 {
     GPUGTiffDataset::FilePtr poFile(g_poApi->file_open(
-        FileOf(poOpenInfo->pszFilename),
+        GPUGTiffFileOf(poOpenInfo->pszFilename),
         const_cast<const char *const *>(poOpenInfo->papszOpenOptions),
         poOpenInfo->fpL));
     if (!poFile)

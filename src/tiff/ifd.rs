@@ -88,6 +88,13 @@ pub struct Ifd {
 impl Ifd {
     /// Reads the directory at `offset`, and the values in [`tag::LAYOUT`].
     pub fn read(source: &dyn ByteSource, header: &Header, offset: u64) -> Result<Ifd> {
+        let mut ifd = Ifd::read_entries(source, header, offset)?;
+        ifd.load(source, source.len())?;
+        Ok(ifd)
+    }
+
+    /// Reads the directory at `offset`, and values only where they are inline.
+    pub fn read_entries(source: &dyn ByteSource, header: &Header, offset: u64) -> Result<Ifd> {
         let (order, file_len) = (header.byte_order, source.len());
         let mut count = [0; 8];
         let count = &mut count[..header.count_size() as usize];
@@ -106,7 +113,7 @@ impl Ifd {
         source.read_at(start, &mut bytes)?;
         let (entries, next) = bytes.split_at(len as usize);
         let whole = next.len() as u64 == header.offset_size();
-        let mut ifd = Ifd {
+        Ok(Ifd {
             offset,
             next: if whole { order.uint(next) } else { 0 },
             byte_order: order,
@@ -114,9 +121,7 @@ impl Ifd {
                 .chunks_exact(header.entry_size() as usize)
                 .map(|bytes| Entry::parse(bytes, header))
                 .collect(),
-        };
-        ifd.load(source, file_len)?;
-        Ok(ifd)
+        })
     }
 
     /// Fetches what describes storage and is not inline, all in one request.

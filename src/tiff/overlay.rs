@@ -14,8 +14,8 @@ use super::tag::{self, kind};
 use crate::error::Result;
 use crate::io::ByteSource;
 
-/// libtiff counts directories in 16 bits.
-const MAX_DIRECTORIES: usize = 65_535;
+/// More directories are not looked at: what lies behind is GTiff's to refuse.
+const MAX_DIRECTORIES: usize = 4096;
 /// Deflate, which every libtiff has.
 const DEFLATE: u64 = 8;
 const RGB: u64 = 2;
@@ -33,12 +33,42 @@ pub enum Wanted {
 }
 
 /// A byte in place of another.
+#[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patch {
     /// Where in the file.
     pub offset: u64,
     /// What is to be there.
     pub byte: u8,
+}
+
+/// The directories of a file, one after the other, each once. Ends with a damaged one: what follows
+/// it is out of GTiff's reach too.
+struct Chain<'a> {
+    source: &'a dyn ByteSource,
+    header: &'a Header,
+    next: u64,
+    seen: BTreeSet<u64>,
+}
+
+impl<'a> Chain<'a> {
+    fn new(source: &'a dyn ByteSource, header: &'a Header) -> Chain<'a> {
+        Chain { source, header, next: header.first_ifd, seen: BTreeSet::new() }
+    }
+}
+
+impl Iterator for Chain<'_> {
+    type Item = Ifd;
+
+    fn next(&mut self) -> Option<Ifd> {
+        let over = self.next == 0 || self.seen.len() >= MAX_DIRECTORIES;
+        if over || !self.seen.insert(self.next) {
+            return None;
+        }
+        let ifd = Ifd::read_entries(self.source, self.header, self.next).ok()?;
+        self.next = ifd.next;
+        Some(ifd)
+    }
 }
 
 /// The changes.
@@ -51,30 +81,29 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// Looks at all directories of a file.
+    /// Looks at the directories of a file. Nothing is to be changed if the one wanted is absent or
+    /// not JPEG 2000: GTiff then has another reason for what it says.
     pub fn new(source: &dyn ByteSource, wanted: Wanted) -> Result<Overlay> {
         let header = Header::read(source)?;
         let mut overlay = Overlay::default();
-        let mut seen = BTreeSet::new();
-        let mut next = header.first_ifd;
-        let mut only = match wanted {
-            Wanted::At(offset) => Some(Ifd::read(source, &header, offset)?),
-            _ => None,
-        };
-        while next != 0 && seen.len() < MAX_DIRECTORIES && seen.insert(next) {
-            // What follows a damaged directory is out of GTiff's reach too.
-            let Ok(ifd) = Ifd::read(source, &header, next) else { break };
-            overlay.cover(&header, &ifd);
-            next = ifd.next;
-            if wanted == Wanted::Number(seen.len()) {
-                only = Some(ifd);
+        match wanted {
+            Wanted::First => {
+                for ifd in Chain::new(source, &header) {
+                    overlay.cover(&header, &ifd);
+                    if overlay.directories.is_empty() {
+                        break;
+                    }
+                }
             }
-        }
-        if let Some(ifd) = only {
-            if seen.insert(ifd.offset) {
-                overlay.cover(&header, &ifd);
+            Wanted::Number(number) => {
+                let index = number.checked_sub(1);
+                let ifd = index.and_then(|index| Chain::new(source, &header).nth(index));
+                ifd.iter().for_each(|ifd| overlay.isolate(&header, ifd, source.len()));
             }
-            overlay.isolate(&header, &ifd, source.len());
+            Wanted::At(offset) => {
+                let ifd = Ifd::read_entries(source, &header, offset)?;
+                overlay.isolate(&header, &ifd, source.len());
+            }
         }
         if overlay.directories.contains(&header.first_ifd) {
             overlay.directories.insert(0);
@@ -109,8 +138,12 @@ impl Overlay {
         }
     }
 
-    /// Has a directory for the only one of the file.
+    /// Changes a directory, if its tiles are JPEG 2000, and has it for the only one of the file.
     fn isolate(&mut self, header: &Header, ifd: &Ifd, file_len: u64) {
+        self.cover(header, ifd);
+        if self.directories.is_empty() {
+            return;
+        }
         let width = header.offset_size() as usize;
         self.put(header.byte_order, width as u64, ifd.offset, width);
         let entries = ifd.entries().len() as u64 * header.entry_size();
@@ -144,6 +177,8 @@ impl Overlay {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::super::fixture::{Fixture, VARIANTS};
     use super::*;
     use crate::io::Memory;
@@ -183,6 +218,63 @@ mod tests {
                 assert_eq!(Overlay::new(&file, Wanted::First).unwrap(), Overlay::default());
             }
         }
+    }
+
+    /// A classic file of directories with one tag, and how often it was read from.
+    struct Chained(Memory, AtomicUsize);
+
+    impl Chained {
+        fn new(directories: u32, compression: impl Fn(u32) -> u16) -> Chained {
+            let mut bytes = b"II\x2a\0\x08\0\0\0".to_vec();
+            for i in 0..directories {
+                let next = if i + 1 < directories { 8 + (i + 1) * 18 } else { 0 };
+                bytes.extend([1, 0, 3, 1, 3, 0, 1, 0, 0, 0]);
+                bytes.extend(u32::from(compression(i)).to_le_bytes());
+                bytes.extend(next.to_le_bytes());
+            }
+            Chained(Memory(bytes), AtomicUsize::new(0))
+        }
+    }
+
+    impl ByteSource for Chained {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.read_at(offset, buffer)
+        }
+    }
+
+    #[test]
+    fn the_walk_ends_where_it_can_find_nothing_more() {
+        let longer = MAX_DIRECTORIES as u32 + 1000;
+        let all = Chained::new(longer, |_| 34712);
+        let overlay = Overlay::new(&all, Wanted::First).unwrap();
+        assert_eq!(overlay.directories.len(), MAX_DIRECTORIES + 1);
+        assert_eq!(overlay.patches.len(), 2 * MAX_DIRECTORIES);
+        assert!(overlay.patches.is_sorted_by(|a, b| a.offset < b.offset));
+        let later = Chained::new(100, |i| if i == 0 { 8 } else { 34712 });
+        assert_eq!(Overlay::new(&later, Wanted::First).unwrap(), Overlay::default());
+        assert!(later.1.load(Ordering::Relaxed) <= 4);
+    }
+
+    #[test]
+    fn only_the_directory_that_is_wanted_counts() {
+        let file = Chained::new(10, |i| if i == 3 { 8 } else { 34712 });
+        let overlay = Overlay::new(&file, Wanted::Number(10)).unwrap();
+        assert_eq!(overlay.directories, BTreeSet::from([8 + 9 * 18]));
+        assert_eq!(overlay, Overlay::new(&file, Wanted::At(8 + 9 * 18)).unwrap());
+        assert_eq!(Overlay::new(&file, Wanted::Number(1)).unwrap().directories.len(), 2);
+        let other = [Wanted::Number(4), Wanted::At(8 + 3 * 18)];
+        for wanted in [Wanted::Number(0), Wanted::Number(11), Wanted::Number(usize::MAX)]
+            .into_iter()
+            .chain(other)
+        {
+            assert_eq!(Overlay::new(&file, wanted).unwrap(), Overlay::default());
+        }
+        assert!(Overlay::new(&file, Wanted::At(u64::MAX)).is_err());
     }
 
     #[test]

@@ -3,8 +3,10 @@ GTiff has it for the same file uncompressed."""
 
 import os
 import shutil
+import struct
 import subprocess
 import threading
+import time
 
 import capi
 import harness
@@ -284,6 +286,172 @@ def test_several_images_as_a_slide_has_them(tmp_path):
         same_as(third, array[:, :64].copy(), name)
         compressions.append(third.GetMetadataItem("COMPRESSION", "IMAGE_STRUCTURE"))
     assert compressions == ["JP2000"] * 2 and "JPEG" in jpeg.GetMetadataItem("COMPRESSION", "IMAGE_STRUCTURE")
+
+
+# ---- directories ---------------------------------------------------------------------------
+
+
+def pages(folder, arrays, compression):
+    os.makedirs(folder)
+    return levels(str(folder / "p.tif"), arrays, [compression] * len(arrays), reduced=False)
+
+
+def test_absent_directories(tmp_path):
+    array = j2kfiles.pixels((40, 40, 3), "uint8", harness.rng("absent"))
+    path = pages(tmp_path / "j2k", [array, array], "jpeg2000")
+    for name in ("GTIFF_DIR:0:", "GTIFF_DIR:3:", "GTIFF_DIR:99:", "GTIFF_DIR:off:0:", "GTIFF_DIR:off:1000000:",
+                 "GTIFF_RAW:GTIFF_DIR:3:"):  # fmt: skip
+        said = []
+        for prefix, opens in (("GPUGTIFF:", gdal.Open), ("", harness.open_gtiff)):
+            with harness.Errors() as errors:
+                assert opens(prefix + name + path) is None, name
+            said.append(errors.text())
+        assert said[0] == said[1] and said[0], name
+
+
+def test_what_lies_beside_a_page(tmp_path):
+    """As GTiff has it for the same pages of another codec: the world file, no overviews or metadata of the
+    first page, and statistics that are kept. GTiff does not read these again; we do, and so name their file."""
+    array = j2kfiles.pixels((64, 64, 3), "uint8", harness.rng("beside a page"))
+    seen = []
+    for codec, opens in (("jpeg2000", opened), ("deflate", harness.open_gtiff)):
+        path = pages(tmp_path / codec, [array, array[:32].copy()], codec)
+        with open(path[:-4] + ".tfw", "w") as f:
+            f.write("2\n0\n0\n-3\n100\n200\n")
+        levels(path + ".ovr", [array[::2, ::2].copy()], ["deflate"])
+        for name in ("GTIFF_DIR:2:", "GTIFF_DIR:off:%d:" % j2kfiles.tiffpatch.Tiff(path).directories[1]["at"]):
+            with open(path + ".aux.xml", "w") as f:
+                f.write("<PAMDataset><Metadata><MDI key='BESIDE'>yes</MDI></Metadata></PAMDataset>")
+            first = opens(path)
+            assert first.GetMetadataItem("BESIDE") == "yes" and first.GetRasterBand(1).GetOverviewCount() == 1
+            first = None
+            ds = opens(name + path)
+            assert ds.GetDescription() == name + path
+            files = {os.path.relpath(file, os.path.dirname(path)) for file in ds.GetFileList()} - {"p.tif.aux.xml"}
+            seen.append((facts(ds), files, ds.GetSubDatasets(), ds.GetRasterBand(1).ComputeStatistics(False)))
+            ds = None
+            with open(path + ".aux.xml") as f:
+                kept = f.read()
+            for part in ("BESIDE", "STATISTICS_MEAN", '<Subdataset name="%s">' % (name + path)):
+                assert part in kept
+            if codec == "jpeg2000":
+                ds = opens(name + path)
+                assert ds.GetRasterBand(1).GetStatistics(0, 0) == pytest.approx(seen[-1][3])
+                assert path + ".aux.xml" in ds.GetFileList()
+    assert seen[0] == seen[2] and seen[1] == seen[3]
+    assert seen[0][0][1] == (99.0, 2.0, 0.0, 201.5, 0.0, -3.0) and seen[0][1] == {"p.tfw", "p.tif"}
+
+
+def test_raw(tmp_path):
+    array = j2kfiles.pixels((40, 64, 3), "uint8", harness.rng("raw"))
+    path = pages(tmp_path / "j2k", [array, array[:20].copy()], "jpeg2000")
+    same_as(opened("GTIFF_RAW:" + path), array, "raw")
+    same_as(opened("GTIFF_RAW:GTIFF_DIR:2:" + path), array[:20].copy(), "raw page")
+    plain = pages(tmp_path / "plain", [array, array[:20].copy()], None)
+    same_as(opened("GTIFF_RAW:GTIFF_DIR:2:" + plain), array[:20].copy(), "another codec's")
+
+
+def test_each_image_has_its_own_reason(tmp_path):
+    array = j2kfiles.pixels((64, 64, 3), "uint8", harness.rng("reasons"))
+    path = levels(str(tmp_path / "r.tif"), [array, array[::2, ::2].copy()], ["jpeg2000"] * 2)
+    for directory, bits in ((0, 12), (1, 10)):
+        tiff = j2kfiles.tiffpatch.Tiff(path)
+        for sample in range(3):
+            tiff.set(258, bits, sample, directory=directory)
+        tiff.save()
+    ds = opened(path)
+    band = ds.GetRasterBand(1)
+    for image, bits in ((band, 12), (band.GetOverview(0), 10), (band, 12)):
+        with harness.Errors() as errors:
+            assert image.ReadRaster(0, 0, 20, 20) is None
+        assert "%d bits" % bits in errors.text()
+
+
+def test_many_pages_take_few_descriptors(tmp_path):
+    array = j2kfiles.pixels((16, 16, 3), "uint8", harness.rng("pages"))
+    path = pages(tmp_path / "j2k", [array] * 300, "jpeg2000")
+    before = len(os.listdir("/proc/self/fd"))
+    ds = opened(path)
+    assert len(ds.GetSubDatasets()) == 300
+    last = opened("GTIFF_DIR:300:" + path)
+    for each in (ds, last):
+        same_as(each, array, windows=2)
+    assert len(os.listdir("/proc/self/fd")) - before <= 8
+
+
+def test_a_chain_of_many_directories(tmp_path):
+    """Tens of thousands, with metadata that lies over all of them."""
+    array = j2kfiles.pixels((16, 16, 1), "uint8", harness.rng("chain"))
+    path = j2kfiles.write(str(tmp_path / "c.tif"), array, tile=(16, 16))
+    tiff = j2kfiles.tiffpatch.Tiff(path)
+    tiff.add_tag(42112, 4, [0])
+    entry, count = tiff.entry(42112), 50000
+    tiff.data += b"\0" * (len(tiff.data) % 2)
+    start = len(tiff.data)
+    for i in range(count):
+        following = start + (i + 1) * 18 if i + 1 < count else 0
+        tiff.data += struct.pack("<HHHIHHI", 1, 259, 3, 1, j2kfiles.JPEG2000, 0, following)
+    tiff.put("I", tiff.directories[0]["next_at"], start)
+    for code, at, value in (("H", 2, 2), ("I", 4, count * 18), ("I", 8, start)):
+        tiff.put(code, entry.at + at, value)
+    tiff.save()
+    code = """
+import sys, harness
+ds = harness.open_ours(sys.argv[1])
+print(ds.RasterXSize, len(ds.ReadRaster()), bool(ds.GetMetadata()))
+print(harness.open_ours("GTIFF_DIR:%d:" % 49999 + sys.argv[1]))
+"""
+    begun = time.monotonic()
+    done = harness.run_python(code, path)
+    assert done.returncode == 0 and done.stdout.split()[:2] == ["16", "256"], (done.stdout, done.stderr[-500:])
+    assert time.monotonic() - begun < 20
+
+
+def test_threads_that_open(tmp_path):
+    rng = harness.rng("threads that open")
+    arrays = [j2kfiles.pixels((48, 48, 3), "uint8", rng) for _ in range(4)]
+    paths = [pages(tmp_path / str(i), [array] * 20, "jpeg2000") for i, array in enumerate(arrays)]
+    failures = []
+
+    def work(i):
+        for k in range(25):
+            which = (i + k) % len(paths)
+            name = ("GTIFF_DIR:%d:" % (1 + k % 20) if k % 2 else "") + paths[which]
+            ds = harness.open_ours(name)
+            want = numpy.ascontiguousarray(numpy.moveaxis(arrays[which], -1, 0)).tobytes()
+            if ds is None or ds.ReadRaster() != want:
+                failures.append(name)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_file_that_moves_away(tmp_path):
+    """Opened by a relative name; then the process goes elsewhere, and the file too."""
+    array = j2kfiles.pixels((120, 160, 3), "uint8", harness.rng("away"))
+    halves = [array, array[::2, ::2].copy()]
+    levels(str(tmp_path / "a.tif"), halves, ["jpeg2000"] * 2)
+    os.makedirs(tmp_path / "elsewhere")
+    was = os.getcwd()
+    try:
+        os.chdir(tmp_path)
+        datasets = [opened("a.tif"), opened("GTIFF_DIR:1:a.tif")]
+        os.chdir(tmp_path / "elsewhere")
+        os.unlink(tmp_path / "a.tif")
+        with harness.Errors() as errors:
+            for ds in datasets:
+                assert ds.GetMetadata() is not None
+                same_as(ds, array, windows=3)
+            overview = datasets[0].GetRasterBand(2).GetOverview(0)
+            want = numpy.ascontiguousarray(halves[1][..., 1]).tobytes()
+            harness.same_bytes(overview.ReadRaster(), want, "overview")
+        assert not errors
+    finally:
+        os.chdir(was)
 
 
 # ---- who opens them ------------------------------------------------------------------------
