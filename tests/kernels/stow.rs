@@ -289,7 +289,8 @@ fn tiles_are_stowed_as_the_host_would() {
         }
     }
     println!("taken {taken:?}, refused {refused:?}");
-    assert!(taken.iter().all(|&n| n > 500) && refused[1] > 60 && refused[2] > 300);
+    // Of 1600 each; about 80 of zlib are refused.
+    assert!(taken.iter().all(|&n| n > 300) && refused[1] > 30 && refused[2] > 300);
 }
 
 #[test]
