@@ -171,6 +171,11 @@ impl Reader {
         &self.image
     }
 
+    /// Whether the window's part of a tile is read again as cheaply as it would be kept.
+    pub fn is_as_good_as_kept(&self, tile: Tile, window: &Rect) -> bool {
+        self.engine.reads_parts() && self.image.is_as_good_as_kept(tile, window)
+    }
+
     /// Delivers the caller's window. Tiles that could not be had come back with
     /// their reasons; everything else was delivered.
     pub fn read(&self, caller: &dyn Caller) -> Result<Vec<TileError>> {

@@ -335,7 +335,9 @@ impl Caller for Delivery<'_> {
             if image.spec.samples == 1 || !self.policy.all_bands {
                 return true;
             }
-        } else if !self.policy.always && (passing || image.is_as_good_as_kept(tile, &self.window)) {
+        } else if !self.policy.always
+            && (passing || self.reader.is_as_good_as_kept(tile, &self.window))
+        {
             return false;
         }
         let mut blocks = Vec::new();

@@ -223,6 +223,11 @@ impl Engine for AutoEngine {
         }
     }
 
+    /// Windows of a few tiles are the CPU's.
+    fn reads_parts(&self) -> bool {
+        CpuEngine.reads_parts()
+    }
+
     /// One at a time until the choice is made: their times are taken.
     fn encodes(&self) -> usize {
         let chosen = matches!(self.writing.lock().chosen, Some((Which::Cuda, _)));

@@ -324,6 +324,12 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
+    /// Whether of a tile that lies in a plain file as it is wanted no more than the wanted part is
+    /// read, so that it is as cheap to come back for the rest as to have kept it.
+    fn reads_parts(&self) -> bool {
+        false
+    }
+
     /// Told how many bytes of pixels the raster has, before the first batch.
     fn expect(&self, _pixel_bytes: u64) {}
 

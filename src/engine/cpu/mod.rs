@@ -57,6 +57,10 @@ impl Engine for CpuEngine {
         limit.min(BATCH_BYTES)
     }
 
+    fn reads_parts(&self) -> bool {
+        true
+    }
+
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
         if batch.source.concurrent() {
             // As many tiles as there are threads are read at once anyway.
