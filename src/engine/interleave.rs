@@ -24,7 +24,14 @@ pub fn deinterleave(src: &[u8], samples: usize, unit: usize, planes: &mut [&mut 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn deinterleave_avx2(src: &[u8], samples: usize, unit: usize, planes: &mut [&mut [u8]]) {
-    by_unit(src, samples, unit, planes);
+    match planes {
+        [a, b, c] if samples == 3 && unit == 1 => {
+            let done = x86::split_three(src, [a, b, c]);
+            let rest = [&mut a[done..], &mut b[done..], &mut c[done..]];
+            split::<1, 3>(src[done * 3..].as_chunks::<1>().0, rest);
+        }
+        _ => by_unit(src, samples, unit, planes),
+    }
 }
 
 #[inline(always)]
@@ -109,6 +116,32 @@ unsafe fn interleave_avx2(planes: &[&[u8]], samples: usize, unit: usize, dst: &m
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::*;
+
+    /// Takes apart as many pixels as fill whole vectors and returns how many these are.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn split_three(src: &[u8], planes: [&mut [u8]; 3]) -> usize {
+        // Byte k of a plane is byte (3 k + plane) of 48, in vector j or, by 0x80, in another.
+        let mask = |plane: usize, j: usize| {
+            load(&std::array::from_fn(|k| {
+                let at = 3 * k + plane;
+                if at / 16 == j { (at % 16) as u8 } else { 0x80 }
+            }))
+        };
+        let masks: [[__m128i; 3]; 3] =
+            std::array::from_fn(|plane| std::array::from_fn(|j| mask(plane, j)));
+        let [a, b, c] = planes.map(|p| p.as_chunks_mut::<16>().0);
+        let mut done = 0;
+        for (((block, a), b), c) in src.as_chunks::<48>().0.iter().zip(a).zip(b).zip(c) {
+            let block = block.as_chunks::<16>().0;
+            let (x, y, z) = (load(&block[0]), load(&block[1]), load(&block[2]));
+            for (to, mask) in [a, b, c].into_iter().zip(&masks) {
+                let xy = _mm_or_si128(_mm_shuffle_epi8(x, mask[0]), _mm_shuffle_epi8(y, mask[1]));
+                store(to, _mm_or_si128(xy, _mm_shuffle_epi8(z, mask[2])));
+            }
+            done += 16;
+        }
+        done
+    }
 
     /// Puts together as many pixels as fill whole vectors and returns how many these are.
     #[target_feature(enable = "avx2")]
