@@ -24,6 +24,7 @@ use gpugtiff::engine::cpu::{deflate, lzw, packbits, predictor, zstd};
 use gpugtiff::engine::interleave::{deinterleave, interleave};
 use gpugtiff::engine::{Codec, Predictor, TileJob};
 use gpugtiff::io::Memory;
+use gpugtiff::process::memory;
 use gpugtiff::tiff::{Header, Ifd, Layout};
 
 /// GTiff's default levels.
@@ -260,6 +261,12 @@ fn with_rows(raster: &Raster, index: usize, mut each: impl FnMut(usize, &mut [&m
     for y in 0..rect.height as usize {
         let at = (rect.y as usize + y) * line + rect.x as usize * unit;
         let first = tile.plane as usize * raster.plane + at;
+        if y + memory::ROWS_AHEAD < rect.height as usize {
+            for i in 0..image.spec.samples {
+                let next = first + i * raster.plane + memory::ROWS_AHEAD * line;
+                memory::will_write(raster.bands.0.wrapping_add(next), len);
+            }
+        }
         // SAFETY: inside the bands, and of this tile alone.
         let mut rows: Vec<&mut [u8]> = (0..image.spec.samples)
             .map(|i| unsafe { raster.bands.part(first + i * raster.plane, len) })

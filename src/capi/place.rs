@@ -6,6 +6,7 @@
 
 use crate::engine::interleave::deinterleave;
 use crate::gdal::words::{self, Words};
+use crate::process::memory;
 
 /// A rectangle of interleaved samples in native order.
 #[derive(Clone, Copy)]
@@ -115,10 +116,19 @@ fn planar(from: &From<'_>, chosen: &[usize], targets: &[To], width: usize) -> bo
         })
 }
 
+/// Row `y` is about to be written: announces one that soon will be.
+fn announce(to: &To, y: usize, height: usize, bytes: usize) {
+    let next = y + memory::ROWS_AHEAD;
+    if next < height {
+        memory::will_write(to.data.wrapping_offset(next as isize * to.line), bytes);
+    }
+}
+
 /// Rows of whole pixels.
 unsafe fn pixels(from: From<'_>, to: To, size: Size) {
     for y in 0..size.height {
         let row = from.row(y, size.width);
+        announce(&to, y, size.height, row.len());
         // SAFETY: the target row holds `width` pixels of this size.
         unsafe {
             let target = to.data.offset(y as isize * to.line);
@@ -130,6 +140,7 @@ unsafe fn pixels(from: From<'_>, to: To, size: Size) {
 /// All planes of a row in one pass.
 unsafe fn planes<const N: usize>(from: From<'_>, to: [To; N], size: Size) {
     for y in 0..size.height {
+        to.iter().for_each(|to| announce(to, y, size.height, size.width * from.unit));
         let mut rows = to.map(|to| {
             // SAFETY: each plane's row holds `width` samples; planes do not overlap.
             unsafe {

@@ -117,26 +117,45 @@ unsafe fn interleave_avx2(planes: &[&[u8]], samples: usize, unit: usize, dst: &m
 mod x86 {
     use std::arch::x86_64::*;
 
+    /// Of each of three vectors, which byte goes where; 0x80 for a byte that another one has.
+    type Mask = [[u8; 16]; 3];
+
+    /// The masks of each plane, out of three vectors of pixels.
+    const SPLIT: [Mask; 3] = masks(true);
+    /// The masks of each vector of pixels, out of three planes.
+    const JOIN: [Mask; 3] = masks(false);
+
+    const fn masks(split: bool) -> [Mask; 3] {
+        let mut masks = [[[0x80; 16]; 3]; 3];
+        let mut at = 0;
+        while at < 48 {
+            let (pixel, plane) = (at / 3, at % 3);
+            match split {
+                true => masks[plane][at / 16][pixel] = (at % 16) as u8,
+                false => masks[at / 16][plane][at % 16] = pixel as u8,
+            }
+            at += 1;
+        }
+        masks
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn gather(from: [__m128i; 3], mask: &Mask) -> __m128i {
+        let [x, y, z] = [0, 1, 2].map(|i| _mm_shuffle_epi8(from[i], load(&mask[i])));
+        _mm_or_si128(_mm_or_si128(x, y), z)
+    }
+
     /// Takes apart as many pixels as fill whole vectors and returns how many these are.
     #[target_feature(enable = "avx2")]
     pub(super) fn split_three(src: &[u8], planes: [&mut [u8]; 3]) -> usize {
-        // Byte k of a plane is byte (3 k + plane) of 48, in vector j or, by 0x80, in another.
-        let mask = |plane: usize, j: usize| {
-            load(&std::array::from_fn(|k| {
-                let at = 3 * k + plane;
-                if at / 16 == j { (at % 16) as u8 } else { 0x80 }
-            }))
-        };
-        let masks: [[__m128i; 3]; 3] =
-            std::array::from_fn(|plane| std::array::from_fn(|j| mask(plane, j)));
         let [a, b, c] = planes.map(|p| p.as_chunks_mut::<16>().0);
         let mut done = 0;
         for (((block, a), b), c) in src.as_chunks::<48>().0.iter().zip(a).zip(b).zip(c) {
             let block = block.as_chunks::<16>().0;
             let (x, y, z) = (load(&block[0]), load(&block[1]), load(&block[2]));
-            for (to, mask) in [a, b, c].into_iter().zip(&masks) {
-                let xy = _mm_or_si128(_mm_shuffle_epi8(x, mask[0]), _mm_shuffle_epi8(y, mask[1]));
-                store(to, _mm_or_si128(xy, _mm_shuffle_epi8(z, mask[2])));
+            for (to, mask) in [a, b, c].into_iter().zip(&SPLIT) {
+                store(to, gather([x, y, z], mask));
             }
             done += 16;
         }
@@ -146,23 +165,13 @@ mod x86 {
     /// Puts together as many pixels as fill whole vectors and returns how many these are.
     #[target_feature(enable = "avx2")]
     pub(super) fn join_three(planes: [&[u8]; 3], dst: &mut [u8]) -> usize {
-        // Byte k of vector j is byte (16 j + k) of 48; 0x80 stands for a byte of another plane.
-        let mask = |plane: usize, j: usize| {
-            load(&std::array::from_fn(|k| {
-                let at = 16 * j + k;
-                if at % 3 == plane { (at / 3) as u8 } else { 0x80 }
-            }))
-        };
-        let masks: [[__m128i; 3]; 3] =
-            std::array::from_fn(|j| std::array::from_fn(|plane| mask(plane, j)));
         let [a, b, c] = planes.map(|p| p.as_chunks::<16>().0);
         let blocks = dst.as_chunks_mut::<48>().0.iter_mut();
         let mut done = 0;
         for (((block, a), b), c) in blocks.zip(a).zip(b).zip(c) {
-            let (a, b, c) = (load(a), load(b), load(c));
-            for (to, mask) in block.as_chunks_mut::<16>().0.iter_mut().zip(&masks) {
-                let ab = _mm_or_si128(_mm_shuffle_epi8(a, mask[0]), _mm_shuffle_epi8(b, mask[1]));
-                store(to, _mm_or_si128(ab, _mm_shuffle_epi8(c, mask[2])));
+            let planes = [load(a), load(b), load(c)];
+            for (to, mask) in block.as_chunks_mut::<16>().0.iter_mut().zip(&JOIN) {
+                store(to, gather(planes, mask));
             }
             done += 16;
         }

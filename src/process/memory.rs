@@ -48,6 +48,26 @@ pub fn populate(memory: *mut u8, bytes: usize) {
     }
 }
 
+/// Rows of a tile inside a raster that the processor is told of before they are written. Each is in
+/// a page of its own, where it does not look ahead by itself; and of writes that wait for memory it has
+/// only so many at a time, and then stands still.
+pub const ROWS_AHEAD: usize = 4;
+
+/// A cache line.
+const LINE: usize = 64;
+
+/// Has the processor fetch memory that is about to be written; any address will do.
+pub fn will_write(memory: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..bytes).step_by(LINE) {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        // SAFETY: a hint, which neither reads nor writes nor faults.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(memory.wrapping_add(at).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (memory, bytes, LINE);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
