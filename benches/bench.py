@@ -12,6 +12,7 @@ import argparse
 import math
 import os
 import platform
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,16 @@ def machine():
     return {"cpu": model, "cores": len(os.sched_getaffinity(0)),
             "gdal": gdal.VersionInfo("RELEASE_NAME"), "driver": DRIVER,
             "load": os.getloadavg()[0]}  # fmt: skip
+
+
+def touch_memory():
+    """Has every page that is free touched once. A virtual machine gets its memory from its host when
+    it is first touched, at a tenth of the speed: whichever side came first would pay for it."""
+    free = next(int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()
+                if line.startswith("MemFree:"))  # fmt: skip
+    code = ("import mmap, sys; memory = mmap.mmap(-1, int(sys.argv[1]))\n"
+            "for at in range(0, len(memory), mmap.PAGESIZE): memory[at] = 1")  # fmt: skip
+    subprocess.run([sys.executable, "-c", code, str(free * 1024 * 9 // 10)], check=False)
 
 
 def arguments():
@@ -65,6 +76,8 @@ def main():
     def wanted(*words):
         return all(any(asked.lower() in word.lower() for word in words) for asked in args.only)
 
+    if not args.quick:
+        touch_memory()
     data = Data(ROOT / "target/bench-data", args.quick)
     about = machine()
     if about["load"] > 0.5:
