@@ -101,8 +101,9 @@ pub struct Buffer {
     pub device: i32,
     /// For device memory: the CUstream that the pixels are ordered on; NULL, CU_STREAM_LEGACY and
     /// CU_STREAM_PER_THREAD are the default streams. What was submitted to it before comes first,
-    /// and the pixels are there when the call returns. Memory and stream must be of the device's
-    /// primary context, which the CUDA runtime uses too. Else ignored.
+    /// and what is submitted after the call finds the pixels there; the host and other streams wait
+    /// for this one. Memory and stream must be of the device's primary context, which the CUDA runtime
+    /// uses too. Else ignored.
     pub stream: *mut c_void,
 }
 

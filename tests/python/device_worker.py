@@ -1,8 +1,8 @@
 """One process with the emulated driver in libcuda's place that reads to and writes from device memory by
 the C API: does what its argument (JSON) says, and prints one line of JSON.
 
-    do: windows | structure | tensors | misuse | write | lost
-    path, options, seed, count, target
+    do: windows | queued | structure | tensors | misuse | write | lost
+    path, paths, options, seed, count, target
 """
 
 import ctypes
@@ -23,6 +23,7 @@ gdal.DontUseExceptions()
 GUARD = 0xA5
 # What the caller queued before it asked for pixels.
 EARLIER = 0x11
+NOT_READY = 600
 
 
 class Cuda:
@@ -146,6 +147,32 @@ def windows(order):
     counters = raster.counters()
     raster.free()
     return {"same": not wrong, "wrong": wrong[:3], "counters": counters}
+
+
+def queued(order):
+    """One window after the other of several rasters, each to its own memory on one of two streams, and
+    nobody waits for any of them before all were asked for."""
+    cuda, library, rng = Cuda(), capi.Library(capi.PLUGIN_PATH), random.Random(order["seed"])
+    rasters = [(library.open(path), gtiff(path)) for path in order["paths"]]
+    streams, asked, pending = [cuda.stream(), cuda.stream()], [], 0
+    for n in range(order["count"]):
+        raster, ds = rng.choice(rasters)
+        facts = raster.info()
+        x, y = rng.randrange(facts.width // 2), rng.randrange(facts.height // 2)
+        where = x, y, rng.randint(100, facts.width - x), rng.randint(100, facts.height - y)
+        data, stream = pixels(ds, where, range(1, facts.bands + 1)), rng.choice(streams)
+        # All of it before the first read: allocating waits for the device.
+        memory, copy = cuda.allocate(data.nbytes), cuda.allocate(data.nbytes)
+        asked.append((raster, where, data, stream, memory, copy))
+    for raster, where, data, stream, memory, copy in asked:
+        raster.call("read", capi.window(*where), None, byref(device_buffer(memory, data.nbytes, stream=stream)))
+        pending += cuda.dll.cuStreamQuery(c_void_p(stream)) == NOT_READY
+        cuda.copy(copy, memory, data.nbytes, stream)
+    for stream in streams:
+        cuda.ok("cuStreamSynchronize", c_void_p(stream))
+    same = [bytes(cuda.get(copy, data.nbytes)) == data.tobytes() for *_, data, _, _, copy in asked]
+    return {"same": all(same), "wrong": same, "pending": pending,
+            "batches": sum(int(raster.counters()["CUDA_BATCHES"]) for raster, _ in rasters)}  # fmt: skip
 
 
 def structure(order):
@@ -278,7 +305,7 @@ def lost(order):
     return {"same": bool(same), "results": [result, again], "text": text, "address": cuda_address}
 
 
-WORK = {"windows": windows, "structure": structure, "tensors": tensors, "misuse": misuse, "write": write, "lost": lost}
+WORK = {"windows": windows, "queued": queued, "structure": structure, "tensors": tensors, "misuse": misuse, "write": write, "lost": lost}
 
 if __name__ == "__main__":
     order = json.loads(sys.argv[1])

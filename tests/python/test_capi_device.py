@@ -55,6 +55,27 @@ def test_windows(kind, verify, tmp_path):
     assert (done.counter("CUDA_TILES_VERIFIED") > 0) == (verify != "NO")
 
 
+@pytest.mark.parametrize("order", ["lazy", "contrary", "mixed"])
+@pytest.mark.parametrize(
+    "kinds, settings", [((0, 0), {}), ((0, 3, 4), {}), ((0, 0), {"GPUGTIFF_DEVICE_MB": 1})],
+    ids=["one size", "several sizes", "many batches"])  # fmt: skip
+def test_nobody_waits_on_the_host(kinds, settings, order, tmp_path):
+    """Pixels are ordered by events alone: a call returns before they are there, and the next one, which
+    uses the same memory of the engine's, waits for them on the device."""
+    paths = []
+    for n, kind in enumerate(kinds):
+        (tmp_path / str(n)).mkdir()
+        paths.append(raster(tmp_path / str(n), KINDS[kind], (1000, 900) if settings else (517, 431)))
+    work_order = {"do": "queued", "paths": paths, "seed": harness.SEED, "count": 14}
+    done = work(work_order, tmp_path, ORDER=order, SEED=harness.SEED, GPUGTIFF_VERIFY="NO", **settings)
+    assert not done.report["faults"] and not done.report["errors"], done.report["errors"]
+    if settings:
+        assert done.answer["batches"] > 3 * 14, done.answer
+    if order == "lazy":
+        # Every third question has the emulator go on.
+        assert done.answer["pending"] >= 9
+
+
 @pytest.mark.parametrize("verify", ["NO", "FIRST", "ALL"])
 def test_no_pixel_comes_down(verify, tmp_path):
     path = raster(tmp_path, KINDS[0], (1024, 768))

@@ -80,8 +80,10 @@ pub(super) struct Streams {
 pub(super) struct Marks {
     /// The upload begins, has ended.
     pub(super) input: [Event; 2],
-    /// Computing begins, nvCOMP is done, all is done.
+    /// Computing begins, nvCOMP is done, all that comes down is computed.
     pub(super) compute: [Event; 3],
+    /// So is what stays on the device.
+    pub(super) placed: Event,
     /// The download begins, has ended.
     pub(super) output: [Event; 2],
 }
@@ -117,6 +119,9 @@ pub(super) struct Arena {
     /// The three streams.
     pub(super) streams: Streams,
     marks: Vec<Marks>,
+    /// How it was divided when it was given back, and the batch that may still use it: one whose
+    /// pixels stay on the device, which nobody on the host has waited for.
+    unfinished: Option<(Sizes, u64)>,
 }
 
 impl Arena {
@@ -127,6 +132,7 @@ impl Arena {
             Ok(Marks {
                 input: [event()?, event()?],
                 compute: [event()?, event()?, event()?],
+                placed: event()?,
                 output: [event()?, event()?],
             })
         };
@@ -140,6 +146,7 @@ impl Arena {
                 output: current.stream()?,
             },
             marks: (0..=LANES).map(mark).collect::<Answer<_>>()?,
+            unfinished: None,
         })
     }
 
@@ -153,9 +160,28 @@ impl Arena {
         self.memory.as_ref().map_or(0, DeviceMemory::bytes)
     }
 
-    /// Makes room for batches of these sizes; nothing is on its way. Says whether host memory is
-    /// pinned. Guards against taking more than nine tenths of what is free.
+    /// The n-th batch of a run that ends may still use the arena.
+    pub(super) fn leave(&mut self, sizes: Sizes, n: u64) {
+        self.unfinished = Some((sizes, n));
+    }
+
+    /// Lets the run before be done with the memory: where it is divided as before, what goes up waits
+    /// for that; else the host does.
+    fn take_over(&mut self, sizes: Sizes) -> Answer<()> {
+        if let Some((before, n)) = self.unfinished {
+            match before == sizes {
+                true => self.streams.input.wait(&self.marks(n).placed)?,
+                false => self.quiesce()?,
+            }
+            self.unfinished = None;
+        }
+        Ok(())
+    }
+
+    /// Makes room for batches of these sizes; but for what `leave` tells of nothing is on its way. Says
+    /// whether host memory is pinned. Guards against taking more than nine tenths of what is free.
     pub(super) fn fit(&mut self, current: &Current, sizes: Sizes) -> Answer<bool> {
+        self.take_over(sizes)?;
         let need = sizes.device();
         if self.device_bytes() < need {
             let (free, _) = current.memory()?;

@@ -87,14 +87,16 @@ impl Order<'_> {
         let shape = Shape::new(&plan.spec, check);
         // SAFETY: as above.
         unsafe { gpu.kernels.undo(stream, count, rows, undo, shape)? };
-        if let Some(target) = self.target {
+        submission.download(self.down)?;
+        let Some(target) = self.target else { return Ok(()) };
+        // The caller's stream may be far behind: what became of the tiles is heard before.
+        submission.linger(|stream| {
             target.order(stream)?;
             let tables = [here(arrays.places), here(arrays.which), 0];
-            let shape = target.shape(false);
             // SAFETY: as above; the target is the caller's word.
-            unsafe { gpu.kernels.place(stream, count, rows, tables, shape)? };
-        }
-        submission.download(self.down)
+            unsafe { gpu.kernels.place(stream, count, rows, tables, target.shape(false))? };
+            target.placed(stream)
+        })
     }
 
     fn write_tables(&self, input: &mut [u8], place: &Place, statuses: &[i32]) {

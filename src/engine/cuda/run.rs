@@ -39,6 +39,8 @@ struct State {
     /// Lanes of those who wait for another one.
     parked: usize,
     next: u64,
+    /// The last batch whose pixels stay on the device: the host does not wait for its end.
+    unfinished: Option<u64>,
     /// Somebody may still write to the device memory.
     tainted: bool,
 }
@@ -64,6 +66,10 @@ pub(super) struct Submission<'a> {
     input: usize,
     /// Computing has begun.
     begun: bool,
+    /// One before it goes on on the device after the host has heard of it,
+    lingering: bool,
+    /// and so does this one.
+    lingers: bool,
 }
 
 impl Run {
@@ -80,6 +86,7 @@ impl Run {
                     free: (0..LANES).collect(),
                     parked: 0,
                     next: 0,
+                    unfinished: None,
                     tainted: false,
                 };
                 let (state, freed) = (Mutex::new(state), Condvar::new());
@@ -137,6 +144,9 @@ impl Drop for Run {
             state.tainted |= !library.end_run();
         }
         if let Some(mut arena) = state.arena.take() {
+            if let Some(n) = state.unfinished {
+                arena.leave(self.sizes, n);
+            }
             if state.tainted {
                 arena.forsake();
             }
@@ -248,9 +258,15 @@ impl Lane {
         let place = self.place(&state, self.n);
         let arena = state.arena.as_deref().expect("a fitted arena");
         let input = self.run.sizes.input;
-        let outcome = work(&mut Submission { arena, place, n: self.n, input, begun: false });
-        if outcome.is_err() {
-            self.run.settle(arena);
+        let lingering = state.unfinished.is_some();
+        let mut submission =
+            Submission { arena, place, n: self.n, input, begun: false, lingering, lingers: false };
+        let outcome = work(&mut submission);
+        let lingers = submission.lingers;
+        match outcome {
+            Ok(()) if lingers => state.unfinished = Some(self.n),
+            Ok(()) => {}
+            Err(_) => self.run.settle(arena),
         }
         outcome
     }
@@ -363,7 +379,11 @@ impl Submission<'_> {
         let arena = self.arena;
         let (streams, marks) = (&arena.streams, arena.marks(self.n));
         if self.n >= 2 {
-            streams.input.wait(&arena.marks(self.n - 2).compute[2])?;
+            let before = arena.marks(self.n - 2);
+            streams.input.wait(&before.compute[2])?;
+            if self.lingering {
+                streams.input.wait(&before.placed)?;
+            }
         }
         streams.input.record(&marks.input[0])?;
         // The lane's memory, which nobody touches until it was waited for; the region of batch n−2,
@@ -403,12 +423,23 @@ impl Submission<'_> {
         Ok(stream)
     }
 
+    /// Has `work` done after all that the host waits for.
+    pub(super) fn linger(
+        &mut self,
+        work: impl FnOnce(&super::driver::Stream) -> Answer<()>,
+    ) -> Answer<()> {
+        self.lingers = true;
+        let stream = &self.arena.streams.compute;
+        work(stream)?;
+        stream.record(&self.arena.marks(self.n).placed)
+    }
+
     /// Unpacking or packing is submitted.
     pub(super) fn unpacked(&self) -> Answer<()> {
         self.arena.streams.compute.record(&self.arena.marks(self.n).compute[1])
     }
 
-    /// Everything is computed: the first `bytes` of the output region, what became of each tile,
+    /// All that comes down is computed: the first `bytes` of the output region, what became of each tile,
     /// come down behind it. In the compute stream: the stream of downloads stays free for what the
     /// host asks for next.
     pub(super) fn report(&self, bytes: usize) -> Answer<()> {
@@ -419,7 +450,7 @@ impl Submission<'_> {
         streams.compute.record(&marks.output[0])
     }
 
-    /// Everything is computed: downloads the first `bytes` of the output region.
+    /// All that comes down is computed: downloads the first `bytes` of the output region.
     pub(super) fn download(&self, bytes: usize) -> Answer<()> {
         let arena = self.arena;
         let (streams, marks) = (&arena.streams, arena.marks(self.n));

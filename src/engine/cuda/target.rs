@@ -4,7 +4,9 @@
 //! wanted bands of them where the caller wants them, and only what became of each tile comes down.
 //! What the CPU had to decode goes up and the same way ([`Upload`]), and so do the CPU's pixels that
 //! the device's are compared with, there. Nothing is written before the caller's stream has come to
-//! where it is now, and all of it is written when a call returns.
+//! where it is now, and what that stream does after the call finds all of it written: both by events,
+//! and on the host nobody waits but for what became of the tiles. Memory that nobody has a stream for
+//! is written when a call returns.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -26,15 +28,24 @@ const SLAB_BYTES: usize = 64 << 20;
 /// Memory of the caller's that is about to be filled.
 pub struct Landing {
     gpu: Arc<Gpu>,
-    ready: Option<Arc<Event>>,
+    stream: Option<*mut c_void>,
+    gates: Option<Arc<Gates>>,
     strides: [i64; 3],
+}
+
+/// When the caller's memory may be written, and when it was.
+struct Gates {
+    /// Behind what the caller does with it.
+    ready: Event,
+    /// Behind what was placed there last; in one stream, so that it stands for all before.
+    placed: Event,
 }
 
 impl Drop for Landing {
     /// Events are destroyed in their context.
     fn drop(&mut self) {
         let current = self.gpu.device.enter();
-        self.ready = None;
+        self.gates = None;
         drop(current);
     }
 }
@@ -103,7 +114,7 @@ pub struct Wanted {
 pub(super) struct Target {
     wanted: Wanted,
     strides: [i64; 3],
-    ready: Option<Arc<Event>>,
+    gates: Option<Arc<Gates>>,
 }
 
 impl Target {
@@ -121,7 +132,12 @@ impl Target {
 
     /// What is submitted from now on comes after what the caller does with the memory.
     pub(super) fn order(&self, stream: &Stream) -> Answer<()> {
-        order(self.ready.as_ref(), stream)
+        self.gates.as_ref().map_or(Ok(()), |gates| stream.wait(&gates.ready))
+    }
+
+    /// What the compute stream places there is submitted.
+    pub(super) fn placed(&self, stream: &Stream) -> Answer<()> {
+        self.gates.as_ref().map_or(Ok(()), |gates| stream.record(&gates.placed))
     }
 
     /// What all tiles have in common.
@@ -249,7 +265,7 @@ impl Slab {
         let here = |offset: usize| memory.address() + offset as u64;
         let mut found = vec![0_u8; if compare { flags } else { 0 }];
         let outcome = (|| {
-            target.order(&stream)?;
+            order(target.gates.as_ref(), &stream)?;
             let tables = [here(0), here(self.which), here(self.bytes.len())];
             // SAFETY: memory of this call, alive until the stream was waited for; where tiles go
             // is the caller's word.
@@ -334,15 +350,16 @@ impl CudaEngine {
             Some(stream) => unsafe { current.mark(stream)? },
             None => current.event()?,
         };
+        let gates = Some(Arc::new(Gates { ready, placed: current.event()? }));
         drop(current);
-        Ok(Landing { gpu, ready: Some(Arc::new(ready)), strides: ground.strides })
+        Ok(Landing { gpu, stream: ground.stream, gates, strides: ground.strides })
     }
 
     /// Decodes a batch to where its tiles are wanted; those that nobody could decode come back.
     ///
     /// # Safety
     /// All samples must lie between the first and the last byte of the landing's ground, which is
-    /// the caller's to write to.
+    /// the caller's to write to, as the stream is to wait; in the thread that looked at it.
     pub unsafe fn decode_into(
         &self,
         landing: &Landing,
@@ -361,7 +378,9 @@ impl CudaEngine {
                 CpuEngine.stage(batch)?.decode(&upload)
             }
         };
-        upload.land(&landing.gpu)?;
+        let landed = upload.land(&landing.gpu);
+        // SAFETY: the caller's promise. Whatever was submitted is ordered, even if more is missing.
+        unsafe { landing.settle() }.and(landed)?;
         Ok(failed)
     }
 
@@ -372,7 +391,7 @@ impl CudaEngine {
     pub unsafe fn fetch(&self, landing: &Landing, from: u64, to: &mut [u8]) -> Result<()> {
         let current = landing.gpu.device.enter()?;
         let stream = current.stream()?;
-        let outcome = landing.order(&stream).and_then(|()| {
+        let outcome = order(landing.gates.as_ref(), &stream).and_then(|()| {
             // SAFETY: the caller's promise; waited for before `to` is anybody else's.
             unsafe { stream.download(from, to.as_mut_ptr(), to.len()) }
         });
@@ -399,16 +418,31 @@ impl CudaEngine {
     }
 }
 
-fn order(ready: Option<&Arc<Event>>, stream: &Stream) -> Answer<()> {
-    ready.map_or(Ok(()), |ready| stream.wait(ready))
+/// What a stream of its own does from now on comes after what the caller does with the memory, and
+/// after what was placed there.
+fn order(gates: Option<&Arc<Gates>>, stream: &Stream) -> Answer<()> {
+    let Some(gates) = gates else { return Ok(()) };
+    stream.wait(&gates.ready)?;
+    stream.wait(&gates.placed)
 }
 
 impl Landing {
-    fn order(&self, stream: &Stream) -> Answer<()> {
-        order(self.ready.as_ref(), stream)
+    fn target(&self, wanted: Wanted) -> Target {
+        Target { wanted, strides: self.strides, gates: self.gates.clone() }
     }
 
-    fn target(&self, wanted: Wanted) -> Target {
-        Target { wanted, strides: self.strides, ready: self.ready.clone() }
+    /// Has the caller's stream wait for what was placed, or the host where there is none.
+    ///
+    /// # Safety
+    /// The stream must still be one.
+    unsafe fn settle(&self) -> Answer<()> {
+        let Some(gates) = &self.gates else { return Ok(()) };
+        let current = self.gpu.device.enter()?;
+        let held = match self.stream {
+            // SAFETY: the caller's promise.
+            Some(stream) => unsafe { current.hold(stream, &gates.placed) }.is_ok(),
+            None => false,
+        };
+        if held { Ok(()) } else { gates.placed.synchronize() }
     }
 }

@@ -84,4 +84,19 @@ impl Current {
         self.device.ask("cuEventRecord", record)?;
         Ok(event)
     }
+
+    /// What is submitted to a stream of the caller's from now on waits for the event's last record.
+    ///
+    /// # Safety
+    /// As for `mark`.
+    pub(in crate::engine::cuda) unsafe fn hold(
+        &self,
+        stream: *mut c_void,
+        event: &Event,
+    ) -> Answer<()> {
+        let flags = sys::CUevent_wait_flags_enum::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: the caller's promise.
+        let wait = || unsafe { result::stream::wait_event(stream.cast(), event.event, flags) };
+        self.device.ask("cuStreamWaitEvent", wait)
+    }
 }
