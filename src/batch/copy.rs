@@ -2,8 +2,7 @@
 
 use super::image::Image;
 use super::writer::{Run, Writer};
-use crate::engine::TileJob;
-use crate::engine::allocate;
+use crate::engine::{Packed, TileJob, allocate};
 use crate::error::{Error, Result};
 
 /// Bytes that are read and written at once.
@@ -41,8 +40,7 @@ impl Writer {
         jobs: &[Option<TileJob>],
         progress: &dyn Fn(f64) -> bool,
     ) -> Result<()> {
-        let mut buffer = Vec::new();
-        let mut at = 0;
+        let (mut packed, mut at) = (Packed::default(), 0);
         while at < jobs.len() {
             let Some(first) = &jobs[at] else {
                 self.fill_in(0, at as u64)?;
@@ -52,25 +50,26 @@ impl Writer {
             };
             let (count, end) = together(&jobs[at..]);
             let len = (end - first.offset) as usize;
-            if buffer.len() < len {
-                buffer = allocate(len, "tiles to be copied")?;
+            if packed.bytes.len() < len {
+                packed.bytes = allocate(len, "tiles to be copied")?;
             }
-            let bytes = &mut buffer[..len];
-            source.source.read_at(first.offset, bytes)?;
-            let mut run = Run::default();
-            for (id, job) in jobs[at..at + count].iter().enumerate() {
-                let Some(job) = job else { continue };
+            source.source.read_at(first.offset, &mut packed.bytes[..len])?;
+            let range = |job: &TileJob| {
                 let begin = (job.offset - first.offset) as usize;
-                self.place(0, (at + id) as u64, &bytes[begin..begin + job.len], &mut run)?;
-                self.counters.tiles_copied.bump();
-            }
-            self.write_run(&mut run)?;
+                begin..begin + job.len
+            };
+            packed.tiles.clear();
+            packed.tiles.extend(jobs[at..at + count].iter().flatten().map(range));
+            let ids: Vec<u64> = (at as u64..).take(count).collect();
+            // Written while the next are read.
+            packed = self.ship(0, &ids, packed)?;
+            self.counters.tiles_copied.add(count as u64);
             at += count;
             if !progress(at as f64 / jobs.len() as f64) {
                 return Err(Error::Interrupted);
             }
         }
-        Ok(())
+        self.courier.wait().map(drop)
     }
 }
 

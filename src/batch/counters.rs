@@ -29,6 +29,8 @@ counts! {
         bytes_decoded => "BYTES_DECODED",
         /// Tiles that the engine encoded.
         tiles_encoded => "TILES_ENCODED",
+        /// Of them, those that were decoded by who encoded them, out of the source's own tiles.
+        tiles_recoded => "TILES_RECODED",
         /// Tiles copied from the source as they were.
         tiles_copied => "TILES_COPIED",
         /// Bytes of tiles written.

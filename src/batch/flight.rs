@@ -5,7 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::canvas::{is_fill, put_fill};
+use super::originals::Originals;
 use super::plan::{Grid, Rect};
+use super::swath::Piece;
 use crate::engine::interleave::interleave;
 use crate::engine::{Engine, Packed, PixelBatch, PixelSource, TileSpec};
 use crate::error::{Error, Result};
@@ -17,6 +19,21 @@ pub enum Pixels {
     Collected(HashMap<u64, Vec<Vec<u8>>>),
     /// A rectangle of the image.
     Swath(Swath),
+    /// Tiles of another image, and what to ask for if these are not to be had.
+    Originals(Originals, Piece),
+}
+
+impl Pixels {
+    /// Whether they come without the caller, who then has nothing to do meanwhile.
+    fn needs_nobody(&self) -> bool {
+        matches!(self, Pixels::Originals(..))
+    }
+
+    /// How many batches of such should be in the air. Of those that need nobody there are two, so that
+    /// no worker waits for the last tile of a batch.
+    pub fn abreast(&self, engine: &dyn Engine) -> usize {
+        if self.needs_nobody() { engine.encodes().max(2) } else { engine.encodes() }
+    }
 }
 
 /// Whole tiles side by side in one buffer.
@@ -53,6 +70,10 @@ impl PixelSource for Cargo {
                 self.interleave(planes, tile);
             }
             Pixels::Swath(swath) => self.cut(swath, id, tile),
+            Pixels::Originals(originals, _) => {
+                originals.get(id, tile);
+                self.pad(id, tile);
+            }
         }
         !(self.sparse && is_fill(tile, &self.fill))
     }
@@ -65,7 +86,19 @@ impl Cargo {
         interleave(&planes, planes.len(), self.spec.sample.bytes(), tile);
     }
 
-    /// Cuts a tile out; what lies outside the image is fill.
+    /// What of a tile lies outside the image is fill.
+    fn pad(&self, id: u64, tile: &mut [u8]) {
+        let rect = self.grid.rect(self.grid.tile(id));
+        let row = self.spec.row_bytes();
+        let inside = rect.width as usize * self.spec.samples * self.spec.sample.bytes();
+        let (above, below) = tile.split_at_mut(tile.len().min(rect.height as usize * row));
+        put_fill(below, &self.fill);
+        if inside < row {
+            above.chunks_exact_mut(row).for_each(|row| put_fill(&mut row[inside..], &self.fill));
+        }
+    }
+
+    /// Cuts a tile out.
     fn cut(&self, swath: &Swath, id: u64, to: &mut [u8]) {
         let tile = self.grid.tile(id);
         let rect = self.grid.rect(tile);
@@ -83,13 +116,9 @@ impl Cargo {
             &swath.data[at..at + width]
         };
         let mut rows: Vec<&[u8]> = Vec::with_capacity(bands);
-        for (y, to) in to.chunks_exact_mut(self.spec.row_bytes()).enumerate() {
-            if y >= rect.height as usize {
-                put_fill(to, &self.fill);
-                continue;
-            }
-            let (inside, outside) = to.split_at_mut(width * bands);
-            put_fill(outside, &self.fill);
+        let height = rect.height as usize;
+        for (y, to) in to.chunks_exact_mut(self.spec.row_bytes()).take(height).enumerate() {
+            let inside = &mut to[..width * bands];
             if bands == 1 {
                 inside.copy_from_slice(row(0, y));
             } else {
@@ -98,6 +127,7 @@ impl Cargo {
                 interleave(&rows, bands, unit, inside);
             }
         }
+        self.pad(id, to);
     }
 }
 
@@ -120,6 +150,8 @@ pub struct Flight {
     image: usize,
     ids: Vec<u64>,
     landing: Arc<Landing>,
+    /// Who waits for it works along.
+    helped: bool,
 }
 
 struct Outcome {
@@ -156,9 +188,11 @@ impl Flight {
     ) -> Flight {
         let ids = batch.tiles.iter().map(|job| job.id).collect();
         let landing = Arc::new(Landing::default());
-        let flight = Flight { image, ids, landing: Arc::clone(&landing) };
         let (engine, alone) = (Arc::clone(engine), batch.threads < 2);
-        let abreast = engine.encodes();
+        let abreast = cargo.pixels.abreast(&*engine);
+        // Where there are workers enough, whoever waits would only take their turn.
+        let helped = !cargo.pixels.needs_nobody() || batch.threads > abreast;
+        let flight = Flight { image, ids, landing: Arc::clone(&landing), helped };
         let work = move || {
             // Lands even if encoding panics.
             let mut crash = Crash(Some(landing));
@@ -183,7 +217,7 @@ impl Flight {
             if let Some(Outcome { result, packed, cargo }) = outcome {
                 return Landed { image: self.image, ids: self.ids, result, packed, cargo };
             }
-            if pool::help() {
+            if self.helped && pool::help() {
                 continue;
             }
             let landed = self.landing.lock();

@@ -3,8 +3,9 @@
 //! `plan` is pure arithmetic; `reader` serves requests; `ahead` works in front of
 //! callers that walk; `budget` bounds what that may hold in the whole process;
 //! `counters` tell what was done. `writer` makes a file, with `canvas` (an image of
-//! it), `collect` (pieces), `swath` (whole images), `copy` (tiles as they are), `flight` (encoding meanwhile), `courier` (writing meanwhile)
-//! and `finish`; what it shall look like is read from a `template`.
+//! it), `collect` (pieces), `swath` (whole images), `originals` (tiles decoded to be encoded), `copy` (tiles
+//! as they are), `flight` (encoding meanwhile), `courier` (writing meanwhile) and `finish`; what it shall
+//! look like is read from a `template`.
 //!
 //! Absent from here: GDAL, unsafe code, and any knowledge of which engine runs.
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod coverage;
 mod finish;
 pub mod flight;
 pub mod image;
+pub mod originals;
 pub mod plan;
 pub mod reader;
 pub mod swath;

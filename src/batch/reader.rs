@@ -268,6 +268,27 @@ impl Reader {
         }
     }
 
+    /// Whether single tiles are decoded from any thread, at no extra cost.
+    pub fn decodes_singly(&self) -> bool {
+        self.engine.decodes_singly() && self.image.source.concurrent()
+    }
+
+    /// Decodes one tile on this thread; false if it could not be had.
+    pub fn decode_singly(&self, job: TileJob, sink: &dyn PixelSink) -> bool {
+        let batch = Batch {
+            spec: Arc::clone(&self.image.spec),
+            tiles: vec![job],
+            source: Arc::clone(&self.image.source),
+            threads: 1,
+        };
+        self.engine.stage(batch).is_ok_and(|staged| staged.decode(sink).is_empty())
+    }
+
+    /// So many tiles were wanted.
+    pub fn count_touched(&self, tiles: usize) {
+        self.counters.tiles_touched.add(tiles as u64);
+    }
+
     /// So many tiles were decoded.
     pub fn count_decoded(&self, tiles: usize) {
         self.counters.tiles_decoded.add(tiles as u64);

@@ -1,9 +1,14 @@
 //! Copying a whole image: the caller fills one rectangle of whole tiles after the other while
-//! the one before is being encoded.
+//! the one before is being encoded; or nobody fills anything, where the tiles of the source can be
+//! decoded by who encodes them.
+
+use std::sync::Arc;
 
 use super::canvas::Place;
 use super::flight::{Pixels, Swath};
-use super::plan::{Cover, Grid, Rect};
+use super::originals::{Originals, are_cut_alike};
+use super::plan::{Cover, Grid, Rect, Tile};
+use super::reader::Reader;
 use super::writer::Writer;
 use crate::engine::allocate;
 use crate::error::{Error, Result};
@@ -15,25 +20,39 @@ pub struct Swaths {
     total: u64,
     done: u64,
     interleaved: bool,
+    /// The image that is copied, if its tiles can be taken one by one.
+    originals: Option<Arc<Reader>>,
+    /// What could not be taken from there.
+    again: Vec<Piece>,
     filling: Option<(Piece, Vec<u8>)>,
     buffers: Vec<Vec<u8>>,
 }
 
 /// Tiles that are copied together.
 #[derive(Debug, Clone, Copy)]
-struct Piece {
+pub struct Piece {
     cover: Cover,
     first_plane: u32,
     planes: u32,
 }
 
 /// How an image is copied.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct CopyPlan {
     /// Rows of the source that it likes to give at once.
     pub source_rows: u32,
     /// The source has its bands interleaved: it gives all at once more cheaply.
     pub bands_together: bool,
+    /// The source, where our engine decodes it.
+    pub source: Option<Arc<Reader>>,
+}
+
+/// What is next.
+pub enum Step<'a> {
+    /// The caller shall fill this.
+    Fill(SwathView<'a>),
+    /// Nothing: it goes on by itself. So much of the image is on its way.
+    Went(f64),
 }
 
 /// What the caller shall fill.
@@ -61,6 +80,17 @@ impl Swaths {
     pub(super) fn recycle(&mut self, buffer: Vec<u8>) {
         self.buffers.push(buffer);
     }
+
+    fn share(&self) -> f64 {
+        self.done as f64 / self.total.max(1) as f64
+    }
+}
+
+impl Piece {
+    fn tiles(self, grid: &Grid) -> impl Iterator<Item = Tile> {
+        let planes: Vec<u32> = (self.first_plane..self.first_plane + self.planes).collect();
+        grid.tiles(self.cover, &planes).collect::<Vec<_>>().into_iter()
+    }
 }
 
 impl Writer {
@@ -68,11 +98,14 @@ impl Writer {
     pub fn copy_image(&mut self, image: usize, plan: CopyPlan) {
         let canvas = &self.canvases[image];
         let grid = canvas.grid;
-        let planes_at_once = if plan.bands_together { grid.planes } else { 1 };
+        let originals = plan.source.filter(|source| are_cut_alike(source.image(), canvas));
+        let singly = originals.as_ref().is_some_and(|source| source.decodes_singly());
+        let planes_at_once = if plan.bands_together && !singly { grid.planes } else { 1 };
         let tile_bytes = canvas.spec.tile_bytes() * planes_at_once as usize;
         // Two rectangles, the encoded tiles of one, and what the workers hold.
         let most = self.limits.batch_bytes / 3;
-        let like = self.batch_bytes(image);
+        // Half as much where there are two in the air.
+        let like = self.batch_bytes(image) / if singly { 2 } else { 1 };
         let covers = cut(&grid, tile_bytes, like, most, plan.source_rows);
         let mut pieces = Vec::new();
         for first_plane in (0..grid.planes).step_by(planes_at_once.max(1) as usize) {
@@ -89,19 +122,64 @@ impl Writer {
             total,
             done: 0,
             interleaved: plan.bands_together && grid.planes == 1,
+            originals,
+            again: Vec::new(),
             filling: None,
             buffers: Vec::new(),
         });
     }
 
-    /// The next rectangle to be filled; `None` when all are done.
-    pub fn next_swath(&mut self) -> Result<Option<SwathView<'_>>> {
-        let Some(piece) = self.swaths.as_mut().and_then(|swaths| swaths.todo.next()) else {
-            self.attempt(Writer::land)?;
-            self.swaths = None;
-            return Ok(None);
+    /// A piece that was taken from the originals is to be filled by the caller.
+    pub(super) fn ask_for(&mut self, piece: Piece) {
+        if let Some(swaths) = &mut self.swaths {
+            swaths.again.push(piece);
+        }
+    }
+
+    /// What is next; `None` when all is done.
+    pub fn next_swath(&mut self) -> Result<Option<Step<'_>>> {
+        match self.attempt(Writer::next_piece)? {
+            Some(Some(piece)) => self.view(piece).map(|view| Some(Step::Fill(view))),
+            Some(None) => Ok(Some(Step::Went(self.swaths.as_ref().map_or(1.0, Swaths::share)))),
+            None => {
+                self.swaths = None;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The piece that the caller shall fill, or that there is none to be filled now.
+    fn next_piece(&mut self) -> Result<Option<Option<Piece>>> {
+        while let Some(swaths) = &mut self.swaths {
+            if let Some(piece) = swaths.again.pop() {
+                return Ok(Some(Some(piece)));
+            }
+            let Some(piece) = swaths.todo.next() else {
+                // What comes back of these may be asked for again.
+                match self.take_landed()? {
+                    Some(landed) => self.unload(landed)?,
+                    None => break,
+                }
+                continue;
+            };
+            swaths.done += piece.cover.len() * u64::from(piece.planes);
+            let (image, grid) = (swaths.image, self.canvases[swaths.image].grid);
+            let originals = swaths.originals.as_ref();
+            let Some(originals) =
+                originals.and_then(|from| Originals::of(from, piece.tiles(&grid)))
+            else {
+                return Ok(Some(Some(piece)));
+            };
+            self.send_off(image, piece, Pixels::Originals(originals, piece))?;
+            return Ok(Some(None));
+        }
+        Ok(None)
+    }
+
+    fn view(&mut self, piece: Piece) -> Result<SwathView<'_>> {
+        let Some(swaths) = &mut self.swaths else {
+            return Err(Error::Device("internal error: no rows to fill".into()));
         };
-        let Some(swaths) = &mut self.swaths else { return Ok(None) };
         let canvas = &self.canvases[swaths.image];
         let rect = pixels(&canvas.grid, &piece.cover);
         let unit = canvas.spec.sample.bytes();
@@ -115,10 +193,9 @@ impl Writer {
             drop(data);
             data = allocate(bytes, "rows of pixels")?;
         }
-        swaths.done += piece.cover.len() * u64::from(piece.planes);
-        let done = swaths.done as f64 / swaths.total.max(1) as f64;
+        let done = swaths.share();
         let (_, data) = swaths.filling.insert((piece, data));
-        Ok(Some(SwathView {
+        Ok(SwathView {
             rect,
             first_band: piece.first_plane as usize,
             bands,
@@ -127,7 +204,7 @@ impl Writer {
             line,
             band: if swaths.interleaved { unit } else { plane },
             done,
-        }))
+        })
     }
 
     /// The rectangle was filled: encodes it.
@@ -141,15 +218,19 @@ impl Writer {
         let Some((piece, data)) = swaths.filling.take() else {
             return Err(Error::Device("internal error: no rows to take".into()));
         };
-        let grid = self.canvases[image].grid;
-        let planes: Vec<u32> = (piece.first_plane..piece.first_plane + piece.planes).collect();
-        let ids: Vec<u64> = grid.tiles(piece.cover, &planes).map(|tile| grid.index(tile)).collect();
-        for &id in &ids {
-            self.canvases[image].places[id as usize] = Place::Busy;
-        }
-        let rect = pixels(&grid, &piece.cover);
+        let rect = pixels(&self.canvases[image].grid, &piece.cover);
         let swath = Swath { data, rect, first_plane: piece.first_plane, interleaved };
-        self.launch(image, &ids, Pixels::Swath(swath))
+        self.send_off(image, piece, Pixels::Swath(swath))
+    }
+
+    fn send_off(&mut self, image: usize, piece: Piece, pixels: Pixels) -> Result<()> {
+        let canvas = &mut self.canvases[image];
+        let grid = canvas.grid;
+        let ids: Vec<u64> = piece.tiles(&grid).map(|tile| grid.index(tile)).collect();
+        for &id in &ids {
+            canvas.places[id as usize] = Place::Busy;
+        }
+        self.launch(image, &ids, pixels)
     }
 }
 

@@ -179,7 +179,7 @@ impl Writer {
     /// Sends a batch off, if need be when the oldest one in the air has landed; that one goes
     /// into the file while this one is being encoded.
     pub(super) fn launch(&mut self, image: usize, ids: &[u64], pixels: Pixels) -> Result<()> {
-        let full = self.flights.len() >= self.engine.encodes();
+        let full = self.flights.len() >= pixels.abreast(&*self.engine);
         let before = if full { self.take_landed()? } else { None };
         let canvas = &self.canvases[image];
         let batch = self.batch(image, ids);
@@ -214,7 +214,7 @@ impl Writer {
         Ok(())
     }
 
-    fn take_landed(&mut self) -> Result<Option<Landed>> {
+    pub(super) fn take_landed(&mut self) -> Result<Option<Landed>> {
         let Some(flight) = self.flights.pop_front() else { return Ok(None) };
         let mut landed = flight.land();
         std::mem::replace(&mut landed.result, Ok(()))?;
@@ -222,22 +222,18 @@ impl Writer {
     }
 
     /// Puts a batch into the file and keeps its memory for the next.
-    fn unload(&mut self, landed: Landed) -> Result<()> {
+    pub(super) fn unload(&mut self, landed: Landed) -> Result<()> {
         let Landed { image, ids, packed, cargo, .. } = landed;
-        let run = self.put_in_order(image, &ids, &packed)?;
-        let base = packed.bytes.as_ptr().addr();
-        let part = |part: &&[u8]| {
-            let start = part.as_ptr().addr() - base;
-            start..start + part.len()
-        };
-        let (offset, parts) = (self.end - run.bytes, run.parts.iter().map(part).collect());
-        let free = match self.limits.threads {
-            1 => {
-                self.sink.write_at(offset, &run.parts)?;
-                packed
+        if let Some(Cargo { pixels: Pixels::Originals(originals, piece), .. }) = &cargo {
+            if !originals.settle() {
+                self.packed.push(packed);
+                self.ask_for(*piece);
+                return Ok(());
             }
-            _ => self.courier.send(Parcel { offset, parts, packed })?,
-        };
+            self.counters.tiles_recoded.add(ids.len() as u64);
+        }
+        self.counters.tiles_encoded.add(ids.len() as u64);
+        let free = self.ship(image, &ids, packed)?;
         self.packed.push(free);
         match cargo.map(|cargo| cargo.pixels) {
             Some(Pixels::Collected(tiles)) => {
@@ -250,9 +246,26 @@ impl Writer {
                     swaths.recycle(swath.data);
                 }
             }
-            None => {}
+            Some(Pixels::Originals(..)) | None => {}
         }
         Ok(())
+    }
+
+    /// Puts packed tiles where they belong, those for the end of the file in the background; returns
+    /// memory to pack the next in.
+    pub(super) fn ship(&mut self, image: usize, ids: &[u64], packed: Packed) -> Result<Packed> {
+        let run = self.put_in_order(image, ids, &packed)?;
+        let base = packed.bytes.as_ptr().addr();
+        let part = |part: &&[u8]| {
+            let start = part.as_ptr().addr() - base;
+            start..start + part.len()
+        };
+        let (offset, parts) = (self.end - run.bytes, run.parts.iter().map(part).collect());
+        if self.limits.threads == 1 {
+            self.sink.write_at(offset, &run.parts)?;
+            return Ok(packed);
+        }
+        self.courier.send(Parcel { offset, parts, packed })
     }
 
     /// Planes that are worth keeping for the next batch.
@@ -262,6 +275,7 @@ impl Writer {
 
     /// Puts encoded tiles where they belong.
     pub(super) fn commit(&mut self, image: usize, ids: &[u64], packed: &Packed) -> Result<()> {
+        self.counters.tiles_encoded.add(ids.len() as u64);
         let mut run = self.put_in_order(image, ids, packed)?;
         self.write_run(&mut run)
     }
@@ -274,7 +288,6 @@ impl Writer {
         ids: &[u64],
         packed: &'a Packed,
     ) -> Result<Run<'a>> {
-        self.counters.tiles_encoded.add(ids.len() as u64);
         let mut run = Run::default();
         for (&id, range) in ids.iter().zip(&packed.tiles) {
             self.place(image, id, &packed.bytes[range.clone()], &mut run)?;

@@ -254,10 +254,11 @@ pub struct Api {
     /// How many pixels of a window (x, y, width, height) of a band were written; -1 after an
     /// error was raised.
     pub output_written: unsafe extern "C" fn(*mut Output, c_int, c_int, *const c_int) -> i64,
-    /// Begins to copy an image: rows of the source's blocks, and whether it gives all bands
-    /// at once more cheaply.
-    pub output_copy: unsafe extern "C" fn(*mut Output, c_int, c_int, c_int),
-    /// What is to be filled in next: 1, 0 when all is done, -1 after an error was raised.
+    /// Begins to copy an image: rows of the source's blocks, whether it gives all bands at once more
+    /// cheaply, and its tiles or NULL.
+    pub output_copy: unsafe extern "C" fn(*mut Output, c_int, c_int, c_int, *const Image),
+    /// What is to be filled in next: 1; nothing, for now: 2; 0 when all is done, -1 after an error was
+    /// raised.
     pub output_swath: unsafe extern "C" fn(*mut Output, *mut Swath) -> c_int,
     /// It was filled in; 0 on success.
     pub output_take: unsafe extern "C" fn(*mut Output) -> c_int,

@@ -114,7 +114,7 @@ pub struct Image {
     ifd_offset: u64,
     pub(super) kind: u32,
     pub(super) shared: Arc<Shared>,
-    pub(super) reader: Reader,
+    pub(super) reader: Arc<Reader>,
 }
 
 /// The table that the shim gets.
@@ -333,6 +333,7 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
                 engine.expect(tiles.saturating_mul(planes * image.spec.tile_bytes() as u64));
                 let ifd_offset = image.ifd_offset;
                 let reader = Reader::new(image, engine, limits, Arc::clone(&shared.counters));
+                let reader = Arc::new(reader);
                 // Shared: a reader apart may outlive the dataset's hold on it.
                 Ok(Arc::into_raw(Arc::new(Image {
                     path: file.path.clone(),

@@ -10,7 +10,7 @@ use super::handles::{File, Image, Shared, pairs, text};
 use super::offer::Buffer;
 use crate::batch::plan::{Rect, Tile};
 use crate::batch::reader::Limits;
-use crate::batch::swath::CopyPlan;
+use crate::batch::swath::{CopyPlan, Step};
 use crate::batch::template::{Template, Wanted};
 use crate::batch::writer::{Size, Writer};
 use crate::engine::Codec;
@@ -305,13 +305,15 @@ pub(super) unsafe extern "C" fn output_copy(
     image: c_int,
     source_rows: c_int,
     bands_together: c_int,
+    source: *const Image,
 ) {
     guard((), || {
-        // SAFETY: a handle from `output_create`.
-        let mut writer = unsafe { &*output }.writer()?;
+        // SAFETY: a handle from `output_create`, and NULL or one from `image_open`.
+        let (mut writer, source) = unsafe { ((&*output).writer()?, source.as_ref()) };
         let plan = CopyPlan {
             source_rows: source_rows.max(1) as u32,
             bands_together: bands_together != 0,
+            source: source.map(|image| Arc::clone(&image.reader)),
         };
         writer.copy_image(image as usize, plan);
         Ok(())
@@ -322,7 +324,15 @@ pub(super) unsafe extern "C" fn output_swath(output: *mut Output, swath: *mut Sw
     guard(-1, || {
         // SAFETY: a handle from `output_create`.
         let mut writer = unsafe { &*output }.writer()?;
-        let Some(view) = writer.next_swath()? else { return Ok(0) };
+        let view = match writer.next_swath()? {
+            Some(Step::Fill(view)) => view,
+            Some(Step::Went(done)) => {
+                // SAFETY: the shim's struct.
+                unsafe { (*swath).done = done };
+                return Ok(2);
+            }
+            None => return Ok(0),
+        };
         let filled = Swath {
             x: view.rect.x as c_int,
             y: view.rect.y as c_int,

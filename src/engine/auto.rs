@@ -28,6 +28,7 @@ const TRIALS: u32 = 2;
 
 /// The engine that chooses.
 pub struct AutoEngine {
+    cpu: Box<dyn Engine>,
     settings: Settings,
     pixels: AtomicU64,
     start: Arc<Start>,
@@ -126,7 +127,13 @@ impl Trial {
 impl AutoEngine {
     /// Nothing is started yet.
     pub fn new(settings: Settings) -> AutoEngine {
+        AutoEngine::beside(Box::new(CpuEngine), settings)
+    }
+
+    /// The same with another engine in the CPU engine's place.
+    pub fn beside(cpu: Box<dyn Engine>, settings: Settings) -> AutoEngine {
         AutoEngine {
+            cpu,
             settings,
             pixels: AtomicU64::new(0),
             start: Arc::default(),
@@ -211,21 +218,32 @@ impl Engine for AutoEngine {
 
     fn appetite(&self, spec: &TileSpec, limit: usize) -> usize {
         match self.cuda().filter(|_| !self.reading.is_lost_to_the_cpu()) {
-            Some(cuda) => cuda.appetite(spec, limit).max(CpuEngine.appetite(spec, limit)),
-            None => CpuEngine.appetite(spec, limit),
+            Some(cuda) => cuda.appetite(spec, limit).max(self.cpu.appetite(spec, limit)),
+            None => self.cpu.appetite(spec, limit),
         }
     }
 
     fn encode_appetite(&self, spec: &TileSpec, limit: usize) -> usize {
         match self.cuda().filter(|_| !self.writing.is_lost_to_the_cpu()) {
             Some(cuda) => cuda.encode_appetite(spec, limit),
-            None => CpuEngine.encode_appetite(spec, limit),
+            None => self.cpu.encode_appetite(spec, limit),
         }
     }
 
     /// Windows of a few tiles are the CPU's.
     fn reads_parts(&self) -> bool {
-        CpuEngine.reads_parts()
+        self.cpu.reads_parts()
+    }
+
+    /// Where there is no GPU to be tried, or it was and is slower both ways.
+    fn decodes_singly(&self) -> bool {
+        let small = self.pixels.load(Ordering::Relaxed) < WORTH_IT;
+        let cpu_alone = match self.start.answer.get() {
+            Some(Ok(_)) => self.reading.is_lost_to_the_cpu() && self.writing.is_lost_to_the_cpu(),
+            Some(Err(_)) => true,
+            None => small || !cuda::driver_is_there(),
+        };
+        cpu_alone && self.cpu.decodes_singly()
     }
 
     /// One at a time until the choice is made: their times are taken.
@@ -249,7 +267,7 @@ impl Engine for AutoEngine {
             self.choose(&self.reading, cuda::decodes(&batch.spec), batch.tiles.len());
         let (which, staged) = match chosen {
             Some(cuda) => (Which::Cuda, cuda.stage(batch)?),
-            None => (Which::Cpu, CpuEngine.stage(batch)?),
+            None => (Which::Cpu, self.cpu.stage(batch)?),
         };
         if !counts {
             return Ok(staged);
@@ -270,7 +288,7 @@ impl Engine for AutoEngine {
             self.choose(&self.writing, cuda::encodes(&batch.spec), batch.tiles.len());
         let which = match chosen {
             Some(cuda) => cuda.encode(batch, source, packed).map(|()| Which::Cuda)?,
-            None => CpuEngine.encode(batch, source, packed).map(|()| Which::Cpu)?,
+            None => self.cpu.encode(batch, source, packed).map(|()| Which::Cpu)?,
         };
         if counts {
             self.writing.add(which, bytes, started.elapsed());

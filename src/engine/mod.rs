@@ -330,6 +330,12 @@ pub trait Engine: Send + Sync {
         false
     }
 
+    /// Whether a batch of one tile is decoded on the thread that asks, at no extra cost: then it may be
+    /// decoded right before it is encoded again.
+    fn decodes_singly(&self) -> bool {
+        false
+    }
+
     /// Told how many bytes of pixels the raster has, before the first batch.
     fn expect(&self, _pixel_bytes: u64) {}
 

@@ -137,7 +137,7 @@ struct Api
     int64_t (*output_written)(Output *, int image, int band,
                               const int *window);
     void (*output_copy)(Output *, int image, int source_rows,
-                        int bands_together);
+                        int bands_together, const Image *source);
     int (*output_swath)(Output *, Swath *);
     int (*output_take)(Output *);
     int (*output_copy_tiles)(Output *, const Image *, int one_fill, void *,

@@ -155,10 +155,11 @@ bool GPUGTiffCopy::Begin() const
 }
 
 // Has the writer ask for the pixels of one of its images, and gets them from the
-// source: its bands, or its mask.
+// source: its bands, or its mask. What the writer can take from psTiles itself it
+// does not ask for.
 bool GPUGTiffCopy::Pixels(gpugtiff::Output *psOutput, int nImage,
-                          GDALRasterBand *poMask, double dfFrom,
-                          double dfTo) const
+                          GDALRasterBand *poMask, const gpugtiff::Image *psTiles,
+                          double dfFrom, double dfTo) const
 {
     ScaledProgress oProgress(dfFrom, dfTo, m_pfnProgress, m_pProgressData);
     const Pipelined oPipelined(m_poSource);
@@ -170,18 +171,19 @@ bool GPUGTiffCopy::Pixels(gpugtiff::Output *psOutput, int nImage,
         m_poSource->GetMetadataItem("INTERLEAVE", "IMAGE_STRUCTURE");
     const bool bTogether = poMask == nullptr && pszInterleave != nullptr &&
                            EQUAL(pszInterleave, "PIXEL");
-    g_poApi->output_copy(psOutput, nImage, nBlockY, bTogether);
+    g_poApi->output_copy(psOutput, nImage, nBlockY, bTogether, psTiles);
     gpugtiff::Swath sSwath = {};
     int nMore;
     while ((nMore = g_poApi->output_swath(psOutput, &sSwath)) > 0)
     {
-        CPLErr eErr;
-        if (poMask != nullptr)
+        CPLErr eErr = CE_None;
+        const bool bToFill = nMore == 1;
+        if (bToFill && poMask != nullptr)
             eErr = poMask->RasterIO(GF_Read, sSwath.x, sSwath.y, sSwath.width,
                                     sSwath.height, sSwath.data, sSwath.width,
                                     sSwath.height, GDT_Byte, sSwath.pixel_space,
                                     sSwath.line_space, nullptr);
-        else
+        else if (bToFill)
         {
             std::vector<int> anBands;
             for (int i = 0; i < sSwath.band_count; ++i)
@@ -192,7 +194,8 @@ bool GPUGTiffCopy::Pixels(gpugtiff::Output *psOutput, int nImage,
                 sSwath.band_count, anBands.data(), sSwath.pixel_space,
                 sSwath.line_space, sSwath.band_space, nullptr);
         }
-        if (eErr != CE_None || g_poApi->output_take(psOutput) != 0 ||
+        if (eErr != CE_None ||
+            (bToFill && g_poApi->output_take(psOutput) != 0) ||
             !Report(sSwath.done, GDALScaledProgress, oProgress.Data()))
             return false;
     }
@@ -201,17 +204,12 @@ bool GPUGTiffCopy::Pixels(gpugtiff::Output *psOutput, int nImage,
 
 // The tiles of a TIFF as they are: 1 done, 0 source and target do not agree, -1
 // after an error.
-int GPUGTiffCopy::Tiles(const gpugtiff::File *psFile,
-                        gpugtiff::Output *psOutput) const
+int GPUGTiffCopy::Tiles(gpugtiff::Output *psOutput,
+                        const gpugtiff::Image *psTiles) const
 {
-    GPUGTiffDataset::FilePtr poSourceFile;
-    const auto poImage = SourceImage(psFile, m_poSource, poSourceFile);
-    if (!poImage)
-        return 0;
     ScaledProgress oProgress(0, m_dfShare, m_pfnProgress, m_pProgressData);
-    return g_poApi->output_copy_tiles(psOutput, poImage.get(),
-                                      HasOneFill(m_poSource), oProgress.Data(),
-                                      ReportShare);
+    return g_poApi->output_copy_tiles(psOutput, psTiles, HasOneFill(m_poSource),
+                                      oProgress.Data(), ReportShare);
 }
 
 bool GPUGTiffCopy::ToFile(const gpugtiff::File *psFile,
@@ -219,9 +217,15 @@ bool GPUGTiffCopy::ToFile(const gpugtiff::File *psFile,
                           const GPUGTiffHollow &oHollow,
                           GDALDataset *poHollowDS) const
 {
-    const int nCopied = Tiles(psFile, psOutput);
-    if (nCopied < 0 ||
-        (nCopied == 0 && !Pixels(psOutput, 0, nullptr, 0, m_dfShare)))
+    GPUGTiffDataset::FilePtr poSourceFile;
+    const auto poTiles = SourceImage(psFile, m_poSource, poSourceFile);
+    const int nCopied = poTiles ? Tiles(psOutput, poTiles.get()) : 0;
+    if (nCopied < 0)
+        return false;
+    // A dataset of ours decodes them as its own options say.
+    auto poOurs = dynamic_cast<GPUGTiffDataset *>(m_poSource);
+    const gpugtiff::Image *psTiles = poOurs ? poOurs->Image() : poTiles.get();
+    if (nCopied == 0 && !Pixels(psOutput, 0, nullptr, psTiles, 0, m_dfShare))
         return false;
     if (!m_bInside)
         return true;
@@ -232,7 +236,7 @@ bool GPUGTiffCopy::ToFile(const gpugtiff::File *psFile,
         g_poApi->output_add_mask(psOutput, oHollow.Name().c_str(), 255);
     return nMask >= 0 &&
            Pixels(psOutput, nMask, m_poSource->GetRasterBand(1)->GetMaskBand(),
-                  m_dfShare, 1);
+                  nullptr, m_dfShare, 1);
 }
 
 bool GPUGTiffCopy::Mask(GDALRasterBand *poFrom, GDALRasterBand *poTo) const

@@ -23,8 +23,9 @@ class GPUGTiffCopy
 
   private:
     bool Pixels(gpugtiff::Output *psOutput, int nImage, GDALRasterBand *poMask,
-                double dfFrom, double dfTo) const;
-    int Tiles(const gpugtiff::File *psFile, gpugtiff::Output *psOutput) const;
+                const gpugtiff::Image *psTiles, double dfFrom,
+                double dfTo) const;
+    int Tiles(gpugtiff::Output *psOutput, const gpugtiff::Image *psTiles) const;
     bool Mask(GDALRasterBand *poFrom, GDALRasterBand *poTo) const;
 
     GDALDataset *m_poSource;

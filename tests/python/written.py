@@ -23,6 +23,7 @@ SELF_TEST = DRIVER == "GTiff"
 # The counters' names, here and nowhere else.
 BY_GTIFF = "WRITTEN_BY_GTIFF"
 COPIED = "TILES_COPIED"
+RECODED = "TILES_RECODED"
 
 # Options that GTiff does not have: left out where it writes in our place.
 ONLY_OURS = {"BATCH_MB", "ENGINE", "COPY_TILES", "VERIFY", "DEVICE", "DEVICE_MB"}

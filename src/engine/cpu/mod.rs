@@ -61,6 +61,10 @@ impl Engine for CpuEngine {
         true
     }
 
+    fn decodes_singly(&self) -> bool {
+        true
+    }
+
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
         if batch.source.concurrent() {
             // As many tiles as there are threads are read at once anyway.

@@ -43,20 +43,19 @@ struct Codecs {
 }
 
 thread_local! {
-    static WORKER: RefCell<Worker> = RefCell::default();
+    static WORKERS: RefCell<Vec<Worker>> = RefCell::default();
 }
 
 impl Worker {
     /// Lends this thread's worker. A sink or source that comes back into the engine on the
-    /// same thread gets a fresh one.
+    /// same thread gets another, which is kept as well.
     pub(super) fn with<T>(use_it: impl FnOnce(&mut Worker) -> T) -> T {
-        WORKER.with(|cell| match cell.try_borrow_mut() {
-            Ok(mut worker) => {
-                let result = use_it(&mut worker);
-                worker.trim();
-                result
-            }
-            Err(_) => use_it(&mut Worker::default()),
+        WORKERS.with(|idle| {
+            let mut worker = idle.borrow_mut().pop().unwrap_or_default();
+            let result = use_it(&mut worker);
+            worker.trim();
+            idle.borrow_mut().push(worker);
+            result
         })
     }
 
