@@ -51,7 +51,7 @@ pub(crate) fn on_file(verify: Verify) -> OnFile {
     OnFile(try_direct(verify, 64 << 20).unwrap_or_else(|refusal| panic!("{refusal}")))
 }
 
-fn settings(verify: Verify, batch_bytes: usize) -> Settings {
+pub(crate) fn settings(verify: Verify, batch_bytes: usize) -> Settings {
     Settings {
         whereabouts: Whereabouts { device: None, nvcomp: Some(load()) },
         device_bytes: None,

@@ -15,7 +15,7 @@ use crate::suite::Keep;
 use crate::tiles::{self, CODECS, Random};
 
 /// Tiles to be encoded; those without pixels are to be left out.
-struct Case {
+pub(crate) struct Case {
     spec: TileSpec,
     level: i32,
     jobs: Vec<PixelJob>,
@@ -47,7 +47,7 @@ impl PixelSource for Given<'_> {
 }
 
 impl Case {
-    fn new(spec: TileSpec) -> Case {
+    pub(crate) fn new(spec: TileSpec) -> Case {
         let pause = Duration::ZERO;
         Case { spec, level: 6, jobs: Vec::new(), pixels: HashMap::new(), pause }
     }
@@ -58,7 +58,7 @@ impl Case {
         self.pixels.insert(id, pixels);
     }
 
-    fn add(&mut self, rows: usize, random: &mut Random) {
+    pub(crate) fn add(&mut self, rows: usize, random: &mut Random) {
         let mut pixels = tiles::pixels(&self.spec, rows, random);
         if let Sample::Bit { .. } = self.spec.sample {
             // Whatever is not 0 counts as set.
@@ -71,7 +71,7 @@ impl Case {
         self.push(rows, None);
     }
 
-    fn encode(&self, engine: &dyn Engine, threads: usize, packed: &mut Packed) {
+    pub(crate) fn encode(&self, engine: &dyn Engine, threads: usize, packed: &mut Packed) {
         let (spec, tiles) = (Arc::new(self.spec.clone()), self.jobs.clone());
         let batch = PixelBatch { spec, level: self.level, tiles, threads };
         let given = Given { case: self, asked: Mutex::default() };
@@ -101,7 +101,7 @@ impl Case {
         }
     }
 
-    fn read_back(&self, reader: &dyn Engine, packed: &Packed, context: &str) {
+    pub(crate) fn read_back(&self, reader: &dyn Engine, packed: &Packed, context: &str) {
         let stored = self.jobs.iter().zip(&packed.tiles).filter(|(_, range)| !range.is_empty());
         let tiles = stored.map(|(job, range)| TileJob {
             id: job.id,

@@ -1,6 +1,7 @@
 //! The engine contract: one suite, run on every engine. An engine joins by a line each of
 //! `pixels!`, `manners!` and `damage!`; the naive reference shows that the suite itself is right.
 
+mod auto;
 mod emulator;
 mod encode;
 mod gds;
