@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::raster::Raster;
 use super::request::{Chosen, Device, Place, Window};
 use super::result::{
-    GPUGTIFF_DEVICE_FAILED, GPUGTIFF_NO_DEVICE, GPUGTIFF_WRONG_DEVICE, GPUGTIFF_WRONG_MEMORY,
-    Outcome, fail,
+    GPUGTIFF_BAD_ARGUMENT, GPUGTIFF_DEVICE_FAILED, GPUGTIFF_NO_DEVICE, GPUGTIFF_WRONG_DEVICE,
+    GPUGTIFF_WRONG_MEMORY, Outcome, fail,
 };
 use crate::batch::plan::{Rect, Tile};
 use crate::capi::Image;
@@ -105,6 +105,11 @@ fn refused<T>(why: Misplaced) -> Outcome<T> {
         Misplaced::Stream(name) => {
             let text = format!("gpugtiff_buffer.stream is not of {name}'s primary context");
             fail(GPUGTIFF_WRONG_DEVICE, text)
+        }
+        Misplaced::Capturing => {
+            let text = "gpugtiff_buffer.stream is capturing a graph: what is read from a file cannot \
+                        be part of one";
+            fail(GPUGTIFF_BAD_ARGUMENT, text)
         }
         Misplaced::Failed(why) => fail(GPUGTIFF_DEVICE_FAILED, why),
     }

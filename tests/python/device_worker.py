@@ -1,7 +1,7 @@
 """One process with the emulated driver in libcuda's place that reads to and writes from device memory by
 the C API: does what its argument (JSON) says, and prints one line of JSON.
 
-    do: windows | queued | structure | tensors | misuse | write | lost
+    do: windows | queued | at_once | batches | facts | structure | tensors | misuse | write | lost
     path, paths, options, seed, count, target
 """
 
@@ -175,6 +175,75 @@ def queued(order):
             "batches": sum(int(raster.counters()["CUDA_BATCHES"]) for raster, _ in rasters)}  # fmt: skip
 
 
+def at_once(order):
+    """Threads with streams of their own, the thread's default among them, on rasters that all share; each
+    has work of its own before and after, and waits for its stream alone."""
+    cuda, library = Cuda(), capi.Library(capi.PLUGIN_PATH)
+    rasters = [(library.open(path), path) for path in order["paths"]]
+    wrong = []
+
+    def work(seed):
+        rng = random.Random(seed)
+        cuda.enter()
+        streams = [2, cuda.stream(), cuda.stream(0)]
+        for _ in range(order["count"]):
+            raster, path = rng.choice(rasters)
+            facts, stream = raster.info(), rng.choice(streams)
+            x, y = rng.randrange(facts.width // 2), rng.randrange(facts.height // 2)
+            where = x, y, rng.randint(20, facts.width - x), rng.randint(20, facts.height - y)
+            data = pixels(gtiff(path), where, range(1, facts.bands + 1))
+            memory, copy = cuda.allocate(data.nbytes), cuda.allocate(data.nbytes)
+            cuda.memset(memory, data.nbytes, EARLIER, stream)
+            into = device_buffer(memory, data.nbytes, stream=stream)
+            result = raster.result("read", capi.window(*where), None, byref(into))
+            cuda.copy(copy, memory, data.nbytes, stream)
+            cuda.ok("cuStreamSynchronize", c_void_p(stream))
+            if result or bytes(cuda.get(copy, data.nbytes)) != data.tobytes():
+                wrong.append([seed, result, path, where, stream])
+            cuda.free(memory)
+            cuda.free(copy)
+
+    threads = [threading.Thread(target=work, args=(order["seed"] + n,)) for n in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    decoded = sum(int(raster.counters()["CUDA_TILES_DECODED"]) for raster, _ in rasters)
+    return {"same": not wrong, "wrong": wrong[:3], "decoded": decoded}
+
+
+def batches(order):
+    """A raster batch by batch into one buffer of the device's, in its own type and in another."""
+    cuda, library, same = Cuda(), capi.Library(capi.PLUGIN_PATH), []
+    raster, ds = library.open(order["path"]), gtiff(order["path"])
+    facts, stream = raster.info(), cuda.stream()
+    for kind, dtype in ((0, None), (capi.constants()["TYPE_F64"], np.float64)):
+        walk, where = raster.batches(capi.selection(None, 0, kind), 1), capi.Window()
+        walk.call("largest", byref(where))
+        data = pixels(ds, (0, 0, facts.width, facts.height), range(1, facts.bands + 1))
+        data = data if dtype is None else data.astype(dtype)
+        room = facts.bands * where.width * where.height * data.itemsize
+        memory, rows = cuda.allocate(room), 0
+        while where := walk.next():
+            part = np.ascontiguousarray(data[:, where.y : where.y + where.height])
+            walk.call("read", byref(where), byref(device_buffer(memory, part.nbytes, stream=stream)))
+            cuda.ok("cuStreamSynchronize", c_void_p(stream))
+            same.append(bytes(cuda.get(memory, part.nbytes)) == part.tobytes())
+            rows += where.height
+        same.append(rows == facts.height)
+        walk.free()
+    return {"same": all(same), "batches": len(same) - 2, "counters": raster.counters()}
+
+
+def facts(order):
+    """What the library says of the driver, the devices and nvCOMP."""
+    library, told = capi.Library(capi.PLUGIN_PATH), []
+    count = library.ask("device_count")
+    for device in range(count):
+        found = capi.DeviceFacts(ctypes.sizeof(capi.DeviceFacts))
+        library.call("device_info", device, byref(found))
+        told.append([found.name.decode(), found.compute_major, found.compute_minor, found.multiprocessors, found.is_usable])
+    return {"same": True, "devices": told, "cuda": library.ask("cuda_version"), "nvcomp": library.ask("nvcomp_version")}
+
+
 def structure(order):
     """One large window, and the report before anybody brings the pixels down."""
     cuda, library = Cuda(), capi.Library(capi.PLUGIN_PATH)
@@ -247,6 +316,9 @@ def misuse(order):
         "strides outside": (device_buffer(near, 100), capi.BAD_STRIDE),
     }
     wrong = {}
+    capturing = here.stream()
+    here.ok("cuStreamBeginCapture_v2", c_void_p(capturing), 0)
+    cases["a stream that records a graph"] = device_buffer(near, 1 << 16, stream=capturing), capi.BAD_ARGUMENT
     for name, (into, code) in cases.items():
         result = raster.result("read", capi.window(0, 0, 16, 16), None, byref(into))
         if result != code or not library.message():
@@ -305,7 +377,7 @@ def lost(order):
     return {"same": bool(same), "results": [result, again], "text": text, "address": cuda_address}
 
 
-WORK = {"windows": windows, "queued": queued, "structure": structure, "tensors": tensors, "misuse": misuse, "write": write, "lost": lost}
+WORK = {"windows": windows, "queued": queued, "at_once": at_once, "batches": batches, "facts": facts, "structure": structure, "tensors": tensors, "misuse": misuse, "write": write, "lost": lost}
 
 if __name__ == "__main__":
     order = json.loads(sys.argv[1])

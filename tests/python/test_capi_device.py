@@ -41,6 +41,14 @@ def raster(tmp_path, kind, size=(517, 431)):
     return str(path)
 
 
+def several(tmp_path, kinds, size=(517, 431)):
+    paths = []
+    for n, kind in enumerate(kinds):
+        (tmp_path / str(n)).mkdir()
+        paths.append(raster(tmp_path / str(n), KINDS[kind], size))
+    return paths
+
+
 @pytest.mark.parametrize("verify", ["NO", "FIRST", "ALL"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind)))
 def test_windows(kind, verify, tmp_path):
@@ -62,10 +70,7 @@ def test_windows(kind, verify, tmp_path):
 def test_nobody_waits_on_the_host(kinds, settings, order, tmp_path):
     """Pixels are ordered by events alone: a call returns before they are there, and the next one, which
     uses the same memory of the engine's, waits for them on the device."""
-    paths = []
-    for n, kind in enumerate(kinds):
-        (tmp_path / str(n)).mkdir()
-        paths.append(raster(tmp_path / str(n), KINDS[kind], (1000, 900) if settings else (517, 431)))
+    paths = several(tmp_path, kinds, (1000, 900) if settings else (517, 431))
     work_order = {"do": "queued", "paths": paths, "seed": harness.SEED, "count": 14}
     done = work(work_order, tmp_path, ORDER=order, SEED=harness.SEED, GPUGTIFF_VERIFY="NO", **settings)
     assert not done.report["faults"] and not done.report["errors"], done.report["errors"]
@@ -74,6 +79,27 @@ def test_nobody_waits_on_the_host(kinds, settings, order, tmp_path):
     if order == "lazy":
         # Every third question has the emulator go on.
         assert done.answer["pending"] >= 9
+
+
+@pytest.mark.parametrize("verify, order", [("NO", "lazy"), ("NO", "contrary"), ("FIRST", "mixed")])
+def test_threads(verify, order, tmp_path):
+    work_order = {"do": "at_once", "paths": several(tmp_path, (0, 1, 0)), "seed": harness.SEED, "count": 6}
+    done = work(work_order, tmp_path, ORDER=order, SEED=harness.SEED, GPUGTIFF_VERIFY=verify)
+    assert not done.report["faults"] and not done.report["errors"], done.report["errors"]
+    assert done.answer["decoded"] > 0
+
+
+@pytest.mark.parametrize("kind", [0, 3], ids=["contiguous", "planes"])
+def test_batches_and_other_types(kind, tmp_path):
+    path = raster(tmp_path, KINDS[kind], (1100, 900))
+    done = work({"do": "batches", "path": path}, tmp_path, ORDER="mixed", SEED=harness.SEED)
+    assert done.answer["batches"] > 4 and done.counter("CUDA_TILES_DECODED") > 0, done
+
+
+def test_what_is_there(tmp_path):
+    done = work({"do": "facts"}, tmp_path, DEVICES=2, CAPABILITY="9.0", SMS=132, NAME="Some GPU", DRIVER=12020, NVCOMP=5300)
+    assert done.answer["devices"] == [["Some GPU", 9, 0, 132, 1]] * 2, done
+    assert (done.answer["cuda"], done.answer["nvcomp"]) == (12020, 5300), done
 
 
 @pytest.mark.parametrize("verify", ["NO", "FIRST", "ALL"])

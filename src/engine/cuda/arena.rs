@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::cufile::{CuFile, Registration, Trouble};
 use super::driver::{Answer, Current, DeviceMemory, Event, Fault, Pinned, Stream};
@@ -18,6 +18,10 @@ pub(super) const LANES: usize = 3;
 const ALIGN: usize = 256;
 /// Where files are read to begins at a multiple of this: a page of the device's.
 const LANDING_ALIGN: usize = 64 << 10;
+
+/// How long a run waits for the one before at a time, and how often it looks.
+const MOMENT: Duration = Duration::from_millis(2);
+const GLANCE: Duration = Duration::from_micros(20);
 
 /// Bytes of each region for one kind of batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,6 +78,8 @@ pub(super) struct Streams {
     pub(super) compute: Stream,
     /// From the device.
     pub(super) output: Stream,
+    /// What stays there: behind the caller's stream, which none of the others may wait for.
+    pub(super) place: Stream,
 }
 
 /// Points in the life of one batch.
@@ -119,9 +125,9 @@ pub(super) struct Arena {
     /// The three streams.
     pub(super) streams: Streams,
     marks: Vec<Marks>,
-    /// How it was divided when it was given back, and the batch that may still use it: one whose
-    /// pixels stay on the device, which nobody on the host has waited for.
-    unfinished: Option<(Sizes, u64)>,
+    /// The batch that may still use it: the last whose pixels stay on the device, which nobody on the
+    /// host has waited for.
+    unfinished: Option<u64>,
 }
 
 impl Arena {
@@ -144,6 +150,7 @@ impl Arena {
                 input: current.stream()?,
                 compute: current.stream()?,
                 output: current.stream()?,
+                place: current.stream()?,
             },
             marks: (0..=LANES).map(mark).collect::<Answer<_>>()?,
             unfinished: None,
@@ -161,27 +168,28 @@ impl Arena {
     }
 
     /// The n-th batch of a run that ends may still use the arena.
-    pub(super) fn leave(&mut self, sizes: Sizes, n: u64) {
-        self.unfinished = Some((sizes, n));
+    pub(super) fn leave(&mut self, n: u64) {
+        self.unfinished = Some(n);
     }
 
-    /// Lets the run before be done with the memory: where it is divided as before, what goes up waits
-    /// for that; else the host does.
-    fn take_over(&mut self, sizes: Sizes) -> Answer<()> {
-        if let Some((before, n)) = self.unfinished {
-            match before == sizes {
-                true => self.streams.input.wait(&self.marks(n).placed)?,
-                false => self.quiesce()?,
+    /// Waits a moment until the run before is done with the memory; false if it is not. That is up to
+    /// a stream of somebody's, so nobody waits for it without end.
+    pub(super) fn is_free(&mut self) -> Answer<bool> {
+        let Some(n) = self.unfinished else { return Ok(true) };
+        let until = Instant::now() + MOMENT;
+        while !self.marks(n).placed.is_past()? {
+            if Instant::now() > until {
+                return Ok(false);
             }
-            self.unfinished = None;
+            std::thread::sleep(GLANCE);
         }
-        Ok(())
+        self.unfinished = None;
+        Ok(true)
     }
 
-    /// Makes room for batches of these sizes; but for what `leave` tells of nothing is on its way. Says
-    /// whether host memory is pinned. Guards against taking more than nine tenths of what is free.
+    /// Makes room for batches of these sizes; nothing is on its way. Says whether host memory is
+    /// pinned. Guards against taking more than nine tenths of what is free.
     pub(super) fn fit(&mut self, current: &Current, sizes: Sizes) -> Answer<bool> {
-        self.take_over(sizes)?;
         let need = sizes.device();
         if self.device_bytes() < need {
             let (free, _) = current.memory()?;
@@ -272,7 +280,8 @@ impl Arena {
 
     /// Waits until nothing of ours is on its way.
     pub(super) fn quiesce(&self) -> Answer<()> {
-        let streams = [&self.streams.input, &self.streams.compute, &self.streams.output];
+        let Streams { input, compute, output, place } = &self.streams;
+        let streams = [input, compute, output, place];
         streams.map(Stream::synchronize).into_iter().collect()
     }
 }

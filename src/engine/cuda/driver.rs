@@ -34,6 +34,8 @@ const STICKY: [Range<i32>; 4] = [700..701, 702..703, 710..711, 714..720];
 const OUT_OF_MEMORY: i32 = 2;
 /// CUDA_ERROR_DEINITIALIZED: the process is exiting.
 const DEINITIALIZED: i32 = 4;
+/// CUDA_ERROR_NOT_READY: not yet.
+const NOT_READY: i32 = 600;
 /// What we answer instead of calling a driver that must be left alone.
 const LEFT_ALONE: i32 = -1;
 
@@ -346,6 +348,11 @@ impl DeviceMemory {
 }
 
 impl DeviceMemory {
+    /// Leaves it to the context, which cannot be entered any more.
+    pub(super) fn forsake(&mut self) {
+        self.address = 0;
+    }
+
     /// Gives it back before its time, once.
     pub(super) fn free(&mut self) {
         if self.address != 0 {
@@ -505,6 +512,16 @@ impl Event {
         // SAFETY: an event of ours.
         let sync = || unsafe { result::event::synchronize(self.event) };
         self.device.ask("cuEventSynchronize", sync)
+    }
+
+    /// Whether the stream has come here.
+    pub(super) fn is_past(&self) -> Answer<bool> {
+        // SAFETY: an event of ours.
+        let query = || unsafe { sys::cuEventQuery(self.event).result() };
+        match self.device.ask("cuEventQuery", query) {
+            Err(Fault { code: NOT_READY, nvcomp: false, .. }) => Ok(false),
+            answer => answer.map(|()| true),
+        }
     }
 
     /// Milliseconds between two events that have happened.

@@ -76,7 +76,14 @@ impl Run {
     /// Borrows the arena; `None` while somebody else has it.
     pub(super) fn begin(gpu: &Arc<Gpu>, current: &Current, sizes: Sizes) -> Answer<Option<Run>> {
         let Some(mut arena) = gpu.arena.borrow(current)? else { return Ok(None) };
-        match arena.fit(current, sizes) {
+        let fitted = match arena.is_free() {
+            Ok(false) => {
+                gpu.arena.give_back(arena);
+                return Ok(None);
+            }
+            free => free.and_then(|_| arena.fit(current, sizes)),
+        };
+        match fitted {
             Ok(pinned) => {
                 let cufile = gpu.cufile.get().filter(|_| sizes.landing > 0);
                 let registered = cufile.map(|cufile| arena.register(cufile, current, sizes));
@@ -145,7 +152,7 @@ impl Drop for Run {
         }
         if let Some(mut arena) = state.arena.take() {
             if let Some(n) = state.unfinished {
-                arena.leave(self.sizes, n);
+                arena.leave(n);
             }
             if state.tainted {
                 arena.forsake();
@@ -399,8 +406,8 @@ impl Submission<'_> {
         streams.input.record(&marks.input[1])
     }
 
-    /// Orders what is computed behind the upload, and behind the download of whoever had the
-    /// output region before.
+    /// Orders what is computed behind the upload (and so behind what the upload waited for), and behind
+    /// the download of whoever had the output region before.
     pub(super) fn compute(&self, regions: u64) -> Answer<&super::driver::Stream> {
         let arena = self.arena;
         let stream = &arena.streams.compute;
@@ -429,9 +436,10 @@ impl Submission<'_> {
         work: impl FnOnce(&super::driver::Stream) -> Answer<()>,
     ) -> Answer<()> {
         self.lingers = true;
-        let stream = &self.arena.streams.compute;
+        let (stream, marks) = (&self.arena.streams.place, self.arena.marks(self.n));
+        stream.wait(&marks.compute[2])?;
         work(stream)?;
-        stream.record(&self.arena.marks(self.n).placed)
+        stream.record(&marks.placed)
     }
 
     /// Unpacking or packing is submitted.

@@ -8,6 +8,7 @@
 //! and on the host nobody waits but for what became of the tiles. Memory that nobody has a stream for
 //! is written when a call returns.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,21 +32,25 @@ pub struct Landing {
     stream: Option<*mut c_void>,
     gates: Option<Arc<Gates>>,
     strides: [i64; 3],
+    /// Something may have been placed that nobody was made to wait for.
+    loose: Cell<bool>,
 }
 
 /// When the caller's memory may be written, and when it was.
 struct Gates {
     /// Behind what the caller does with it.
     ready: Event,
-    /// Behind what was placed there last; in one stream, so that it stands for all before.
+    /// Behind what was placed there last, in the one stream for that: it stands for all before.
     placed: Event,
 }
 
 impl Drop for Landing {
-    /// Events are destroyed in their context.
+    /// Events are destroyed in their context. Nobody writes to the caller's memory after a panic.
     fn drop(&mut self) {
         let current = self.gpu.device.enter();
-        self.gates = None;
+        if let Some(gates) = self.gates.take().filter(|_| self.loose.get()) {
+            let _ = gates.placed.synchronize();
+        }
         drop(current);
     }
 }
@@ -72,6 +77,8 @@ pub enum Misplaced {
     Memory(String),
     /// The stream is.
     Stream(String),
+    /// What the stream gets is recorded for a graph, and would be done with other memory then.
+    Capturing,
     /// The driver failed.
     Failed(String),
 }
@@ -135,7 +142,7 @@ impl Target {
         self.gates.as_ref().map_or(Ok(()), |gates| stream.wait(&gates.ready))
     }
 
-    /// What the compute stream places there is submitted.
+    /// What is placed there is submitted.
     pub(super) fn placed(&self, stream: &Stream) -> Answer<()> {
         self.gates.as_ref().map_or(Ok(()), |gates| stream.record(&gates.placed))
     }
@@ -301,9 +308,10 @@ impl Allocation {
 impl Drop for Allocation {
     /// Frees the memory from whatever thread, if the device is still there.
     fn drop(&mut self) {
-        let current = self.gpu.device.enter();
-        self.memory.free();
-        drop(current);
+        match self.gpu.device.enter() {
+            Ok(_current) => self.memory.free(),
+            Err(_) => self.memory.forsake(),
+        }
     }
 }
 
@@ -347,12 +355,17 @@ impl CudaEngine {
                 return Err(Misplaced::Stream(name()));
             }
             // SAFETY: as above.
+            Some(stream) if unsafe { current.is_capturing(stream)? } => {
+                return Err(Misplaced::Capturing);
+            }
+            // SAFETY: as above.
             Some(stream) => unsafe { current.mark(stream)? },
             None => current.event()?,
         };
         let gates = Some(Arc::new(Gates { ready, placed: current.event()? }));
         drop(current);
-        Ok(Landing { gpu, stream: ground.stream, gates, strides: ground.strides })
+        let loose = Cell::new(false);
+        Ok(Landing { gpu, stream: ground.stream, gates, strides: ground.strides, loose })
     }
 
     /// Decodes a batch to where its tiles are wanted; those that nobody could decode come back.
@@ -371,6 +384,7 @@ impl CudaEngine {
         }
         let target = Arc::new(landing.target(wanted));
         let upload = Upload::new(&target);
+        landing.loose.set(true);
         let failed = match Course::start(&self.0, batch, Some(Arc::clone(&target))) {
             Ok(course) => Box::new(course).decode(&upload),
             Err(batch) => {
@@ -443,6 +457,8 @@ impl Landing {
             Some(stream) => unsafe { current.hold(stream, &gates.placed) }.is_ok(),
             None => false,
         };
-        if held { Ok(()) } else { gates.placed.synchronize() }
+        let settled = if held { Ok(()) } else { gates.placed.synchronize() };
+        self.loose.set(false);
+        settled
     }
 }

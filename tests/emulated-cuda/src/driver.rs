@@ -233,7 +233,8 @@ impl Driver {
         let stream = self.handle();
         let number = self.next_stream;
         self.next_stream += 1;
-        let made = Stream { number, context, kind, priority, last: None, queries: 0 };
+        let made =
+            Stream { number, context, kind, priority, last: None, queries: 0, capturing: false };
         self.work.streams.insert(stream, made);
         stream
     }

@@ -51,6 +51,7 @@ impl Code {
     pub(crate) const LAUNCH_FAILED: Code = Code(719);
     pub(crate) const NOT_PERMITTED: Code = Code(800);
     pub(crate) const NOT_SUPPORTED: Code = Code(801);
+    pub(crate) const STREAM_CAPTURE_UNSUPPORTED: Code = Code(900);
     pub(crate) const UNKNOWN: Code = Code(999);
 
     /// Whether the device is lost for the process: the code comes back from every later call.

@@ -43,6 +43,8 @@ pub(crate) struct Stream {
     pub(crate) priority: i32,
     pub(crate) last: Option<u64>,
     pub(crate) queries: u64,
+    /// It says that it records a graph; what it gets is done all the same.
+    pub(crate) capturing: bool,
 }
 
 /// A mark in a stream.

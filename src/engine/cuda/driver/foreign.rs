@@ -73,6 +73,18 @@ impl Current {
         Ok(context == self.device.context)
     }
 
+    /// Whether what is submitted to a stream of the caller's is recorded for later instead of done.
+    ///
+    /// # Safety
+    /// As for `mark`.
+    pub(in crate::engine::cuda) unsafe fn is_capturing(&self, stream: *mut c_void) -> Answer<bool> {
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: the caller's promise.
+        let ask = || unsafe { sys::cuStreamIsCapturing(stream.cast(), &mut status).result() };
+        self.device.ask("cuStreamIsCapturing", ask)?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
     /// An event behind what was submitted to a stream of the caller's.
     ///
     /// # Safety

@@ -116,8 +116,35 @@ pub extern "C" fn cuStreamGetPriority(stream: u64, priority: Place<'_, c_int>) -
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamIsCapturing(stream: u64, status: Place<'_, c_uint>) -> u32 {
     door::context("cuStreamIsCapturing", |driver, context| {
-        driver.stream(context, stream)?;
-        put(status, 0)
+        let stream = driver.stream(context, stream)?;
+        put(status, c_uint::from(driver.work.streams[&stream].capturing))
+    })
+}
+
+fn capture(driver: &mut Driver, context: u64, stream: u64, capturing: bool) -> Answer {
+    let stream = driver.stream(context, stream)?;
+    if let Some(stream) = driver.work.streams.get_mut(&stream) {
+        stream.capturing = capturing;
+    }
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamBeginCapture_v2(stream: u64, _mode: c_uint) -> u32 {
+    door::context("cuStreamBeginCapture_v2", |driver, context| {
+        if stream <= 1 {
+            return Err(Code::STREAM_CAPTURE_UNSUPPORTED.because("the default stream"));
+        }
+        capture(driver, context, stream, true)
+    })
+}
+
+/// There is no graph in it.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamEndCapture(stream: u64, graph: Place<'_, u64>) -> u32 {
+    door::context("cuStreamEndCapture", |driver, context| {
+        capture(driver, context, stream, false)?;
+        put(graph, 0)
     })
 }
 
