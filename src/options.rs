@@ -109,7 +109,7 @@ const TABLE: &[Spec] = &[
         only: Some(Scope::Create),
         kind: Kind::Number(1, 22),
         default: "",
-        help: "ZLEVEL or ZSTD_LEVEL, whichever COMPRESS calls for",
+        help: "ZLEVEL, ZSTD_LEVEL or LZMA_PRESET, whichever COMPRESS calls for",
     },
 ];
 

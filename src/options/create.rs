@@ -3,6 +3,7 @@
 use super::{Scope, TABLE, names};
 use crate::batch::writer::Size;
 use crate::error::{Error, Result};
+use crate::gdal::log;
 
 /// Codecs that the engines encode.
 const CODECS: [&str; 5] = ["NONE", "LZW", "DEFLATE", "ZSTD", "PACKBITS"];
@@ -40,7 +41,7 @@ pub struct Prepared {
 pub struct CreateOptions {
     /// Level for Deflate and for ZSTD.
     pub levels: (i32, i32),
-    /// The user asked for one.
+    /// The user asked for one, and the codec has it.
     pub level_given: bool,
     /// SPARSE_OK.
     pub sparse: bool,
@@ -77,9 +78,10 @@ impl CreateOptions {
             word if is_true(word) => Some(Size::Big),
             _ => Some(Size::Classic),
         };
+        let codec = find(for_gtiff, "COMPRESS").unwrap_or("NONE").to_ascii_uppercase();
         CreateOptions {
             levels: (level("ZLEVEL", 12, ZLEVEL), level("ZSTD_LEVEL", 22, ZSTD_LEVEL)),
-            level_given: ["ZLEVEL", "ZSTD_LEVEL"].iter().any(|n| find(for_gtiff, n).is_some()),
+            level_given: level_option(&codec).is_some_and(|(n, _)| find(for_gtiff, n).is_some()),
             sparse: is_true(find(for_gtiff, "SPARSE_OK")),
             size,
             copy_tiles: !find(list, "COPY_TILES").is_some_and(|v| v.eq_ignore_ascii_case("NO")),
@@ -122,14 +124,27 @@ pub fn prepare(asked: &Asked<'_>) -> Result<Prepared> {
         left_to_gtiff.get_or_insert_with(|| format!("COMPRESS={codec}"));
     }
     if let Some(level) = find(asked.list, "LEVEL") {
-        match codec.as_str() {
-            "ZSTD" => set("ZSTD_LEVEL", level),
-            "DEFLATE" if level.trim().parse().is_ok_and(|n: i32| n <= 12) => set("ZLEVEL", level),
-            "DEFLATE" => return Err(bad("LEVEL", level, "a whole number from 1 to 12")),
-            _ => {}
+        match level_option(&codec) {
+            Some((name, most)) if level.trim().parse().is_ok_and(|n: i32| n <= most) => {
+                set(name, level)
+            }
+            Some((_, most)) => {
+                return Err(bad("LEVEL", level, &format!("a whole number from 1 to {most}")));
+            }
+            None => log::warning(&format!("LEVEL={level} has no effect with COMPRESS={codec}")),
         }
     }
     Ok(Prepared { for_gtiff, left_to_gtiff })
+}
+
+/// GTiff's option for what LEVEL says of a codec, and the highest: as GDAL's COG driver has it.
+fn level_option(codec: &str) -> Option<(&'static str, i32)> {
+    match codec {
+        "DEFLATE" | "LERC_DEFLATE" => Some(("ZLEVEL", 12)),
+        "ZSTD" | "LERC_ZSTD" => Some(("ZSTD_LEVEL", 22)),
+        "LZMA" => Some(("LZMA_PRESET", 9)),
+        _ => None,
+    }
 }
 
 /// Rows of a hollow file that show how high GTiff makes its blocks: one block row where the
@@ -266,6 +281,22 @@ mod tests {
         assert!(ask(&[("LEVEL", "19")], false, false).is_err());
         let none = CreateOptions::parse(&[], &[]);
         assert_eq!((none.levels, none.level_given, none.copy_tiles), ((6, 9), false, true));
+    }
+
+    #[test]
+    fn a_level_of_another_codec_is_none() {
+        for (codec, level, given) in [
+            ("DEFLATE", "ZLEVEL", true),
+            ("DEFLATE", "ZSTD_LEVEL", false),
+            ("zstd", "ZSTD_LEVEL", true),
+            ("ZSTD", "ZLEVEL", false),
+            ("LZW", "ZLEVEL", false),
+            ("LZW", "LEVEL", false),
+        ] {
+            let prepared = ask(&[("COMPRESS", codec), (level, "7")], false, false).unwrap();
+            let options = CreateOptions::parse(&prepared.for_gtiff, &[]);
+            assert_eq!(options.level_given, given, "{codec} {level}");
+        }
     }
 
     #[test]

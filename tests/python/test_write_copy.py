@@ -116,6 +116,18 @@ def test_none_is_copied_where_they_differ(made, tmp_path, what):
         written.check_readers(out, raster, what)
 
 
+@pytest.mark.parametrize("codec,level", [("DEFLATE", "ZSTD_LEVEL"), ("ZSTD", "ZLEVEL"), ("LZW", "ZLEVEL")])
+def test_the_level_of_another_codec_is_none(tmp_path, codec, level):
+    """GTiff does not look at it: tiles are copied as if it were not there."""
+    raster = written.Raster(harness.rng("level"), "uint8", (1, H, W))
+    path, out = str(tmp_path / "s.tif"), str(tmp_path / "o.tif")
+    options = dict(TILED="YES", BLOCKXSIZE=64, BLOCKYSIZE=64, COMPRESS=codec)
+    ds = written.copy(path, raster.mem(), "GTiff", **options)
+    ds = None
+    assert copy(path, out, **options, **{level: 3}) == len(written.tile_bytes(path))
+    written.check_readers(out, raster, codec)
+
+
 def test_byte_order_of_single_bytes_is_no_matter_of_pixels(tmp_path):
     """Whether tiles of bytes are copied into the other byte order or not: right pixels."""
     raster = written.Raster(harness.rng("bytes"), "uint8", (1, H, W))
