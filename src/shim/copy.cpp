@@ -130,21 +130,69 @@ bool HasOneFill(GDALDataset *poSrcDS)
     return true;
 }
 
+bool HasOwnMask(GDALRasterBand *poBand)
+{
+    return !(poBand->GetMaskFlags() &
+             (GMF_ALL_VALID | GMF_PER_DATASET | GMF_ALPHA | GMF_NODATA));
+}
+
+class MaskOwnerBand final : public GDALRasterBand
+{
+  public:
+    MaskOwnerBand(GDALDataset *poDSIn, int nBandIn, GDALRasterBand *poHollow)
+    {
+        poDS = poDSIn;
+        nBand = nBandIn;
+        eDataType = poHollow->GetRasterDataType();
+        nRasterXSize = poDSIn->GetRasterXSize();
+        nRasterYSize = poDSIn->GetRasterYSize();
+        poHollow->GetBlockSize(&nBlockXSize, &nBlockYSize);
+    }
+
+  protected:
+    CPLErr IReadBlock(int, int, void *) override
+    {
+        return CE_Failure;
+    }
+};
+
+// GDAL writes masks beside a dataset, and the target is none before it has its
+// header. This stands for it until then.
+class MaskOwner final : public GDALDataset
+{
+  public:
+    MaskOwner(const std::string &osTarget, GDALDataset *poSource,
+              GDALDataset *poHollowDS)
+    {
+        eAccess = GA_Update;
+        nRasterXSize = poSource->GetRasterXSize();
+        nRasterYSize = poSource->GetRasterYSize();
+        SetDescription(osTarget.c_str());
+        for (int i = 1; i <= poSource->GetRasterCount(); ++i)
+            SetBand(i,
+                    new MaskOwnerBand(this, i, poHollowDS->GetRasterBand(i)));
+        oOvManager.Initialize(this, osTarget.c_str());
+    }
+};
+
 }  // namespace
 
-GPUGTiffCopy::GPUGTiffCopy(GDALDataset *poSource, bool bStrict,
-                           GDALProgressFunc pfnProgress, void *pProgressData)
-    : m_poSource(poSource), m_bStrict(bStrict), m_pfnProgress(pfnProgress),
-      m_pProgressData(pProgressData),
-      m_eType(poSource->GetRasterBand(1)->GetRasterDataType())
+GPUGTiffCopy::GPUGTiffCopy(const std::string &osTarget, GDALDataset *poSource,
+                           bool bStrict, GDALProgressFunc pfnProgress,
+                           void *pProgressData)
+    : m_osTarget(osTarget), m_poSource(poSource), m_bStrict(bStrict),
+      m_pfnProgress(pfnProgress), m_pProgressData(pProgressData),
+      m_eType(poSource->GetRasterBand(1)->GetRasterDataType()),
+      m_bInternal(CPLTestBool(CPLGetConfigOption(
+          "GDAL_TIFF_INTERNAL_MASK", GPUGTIFF_INTERNAL_MASK_DEFAULT))),
+      m_bBandMasks(false)
 {
     // As GTiff's CreateCopy() sees it.
     const int nFlags = poSource->GetRasterBand(1)->GetMaskFlags();
     m_bMask = !(nFlags & (GMF_ALL_VALID | GMF_ALPHA | GMF_NODATA)) &&
               (nFlags & GMF_PER_DATASET);
-    m_bInside = m_bMask && CPLTestBool(CPLGetConfigOption(
-                               "GDAL_TIFF_INTERNAL_MASK",
-                               GPUGTIFF_INTERNAL_MASK_DEFAULT));
+    for (int i = 1; i <= poSource->GetRasterCount(); ++i)
+        m_bBandMasks = m_bBandMasks || HasOwnMask(poSource->GetRasterBand(i));
     const double dfBands = poSource->GetRasterCount();
     m_dfShare = dfBands / (dfBands + (m_bMask ? 1 : 0));
 }
@@ -227,8 +275,8 @@ bool GPUGTiffCopy::ToFile(const gpugtiff::File *psFile,
     const gpugtiff::Image *psTiles = poOurs ? poOurs->Image() : poTiles.get();
     if (nCopied == 0 && !Pixels(psOutput, 0, nullptr, psTiles, 0, m_dfShare))
         return false;
-    if (!m_bInside)
-        return true;
+    if (!m_bMask || !m_bInternal)
+        return MasksBeside(poHollowDS);
     if (poHollowDS->CreateMaskBand(GMF_PER_DATASET) != CE_None)
         return false;
     poHollowDS->FlushCache(false);
@@ -248,21 +296,46 @@ bool GPUGTiffCopy::Mask(GDALRasterBand *poFrom, GDALRasterBand *poTo) const
                                          oProgress.Data()) == CE_None;
 }
 
-// As GDALDriver::DefaultCopyMasks(), which is not for plugins to call.
-bool GPUGTiffCopy::MasksBeside(GDALDataset *poInner) const
+void GPUGTiffCopy::RemoveMasks() const
 {
-    if (m_bInside)
+    if (!m_bInternal && (m_bMask || m_bBandMasks))
+        VSIUnlink((m_osTarget + ".msk").c_str());
+}
+
+// While the target has no header yet: it never opens without its masks.
+bool GPUGTiffCopy::MasksBeside(GDALDataset *poHollowDS) const
+{
+    if (!m_bMask && !m_bBandMasks)
         return true;
+    // GTiff says why it does not put the mask of a band into the file.
+    if (m_bInternal)
+        return Masks(poHollowDS);
+    // GDAL would go on with one that a killed copy left.
+    RemoveMasks();
+    std::unique_ptr<GDALDataset> poOwner(
+        new MaskOwner(m_osTarget, m_poSource, poHollowDS));
+    if (!Masks(poOwner.get()))
+        return false;
+    // What goes wrong when the .msk file is closed is told by messages only.
+    const auto nMessages = CPLGetErrorCounter();
+    poOwner.reset();
+    return CPLGetErrorCounter() == nMessages ||
+           CPLGetLastErrorType() != CE_Failure;
+}
+
+// As GDALDriver::DefaultCopyMasks(), which is not for plugins to call.
+bool GPUGTiffCopy::Masks(GDALDataset *poTarget) const
+{
     for (int i = 1; i <= m_poSource->GetRasterCount(); ++i)
     {
         GDALRasterBand *poFrom = m_poSource->GetRasterBand(i);
-        GDALRasterBand *poTo = poInner->GetRasterBand(i);
-        const int nFlags = poFrom->GetMaskFlags();
-        if (nFlags & (GMF_ALL_VALID | GMF_PER_DATASET | GMF_ALPHA | GMF_NODATA))
+        GDALRasterBand *poTo = poTarget->GetRasterBand(i);
+        if (!HasOwnMask(poFrom))
             continue;
-        if (poTo->CreateMaskBand(nFlags) != CE_None)
+        if (poTo->CreateMaskBand(poFrom->GetMaskFlags()) != CE_None)
         {
-            if (m_bStrict)
+            // Only what GTiff has no place for may be left out.
+            if (m_bStrict || !m_bInternal)
                 return false;
         }
         else if (!Mask(poFrom->GetMaskBand(), poTo->GetMaskBand()))
@@ -270,8 +343,7 @@ bool GPUGTiffCopy::MasksBeside(GDALDataset *poInner) const
     }
     if (!m_bMask)
         return true;
-    if (poInner->CreateMaskBand(GMF_PER_DATASET) != CE_None)
-        return !m_bStrict;
-    return Mask(m_poSource->GetRasterBand(1)->GetMaskBand(),
-                poInner->GetRasterBand(1)->GetMaskBand());
+    return poTarget->CreateMaskBand(GMF_PER_DATASET) == CE_None &&
+           Mask(m_poSource->GetRasterBand(1)->GetMaskBand(),
+                poTarget->GetRasterBand(1)->GetMaskBand());
 }

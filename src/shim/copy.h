@@ -7,35 +7,41 @@
 class GPUGTiffCopy
 {
   public:
-    GPUGTiffCopy(GDALDataset *poSource, bool bStrict,
-                 GDALProgressFunc pfnProgress, void *pProgressData);
+    GPUGTiffCopy(const std::string &osTarget, GDALDataset *poSource,
+                 bool bStrict, GDALProgressFunc pfnProgress,
+                 void *pProgressData);
 
     // Tells the caller that it begins; false if that is not wanted any more.
     bool Begin() const;
 
-    // All pixels, and the mask if that goes into the file. poHollowDS gets the
-    // mask's tags.
+    // All pixels and masks, into the file or beside it. poHollowDS gets the tags
+    // of a mask in the file.
     bool ToFile(const gpugtiff::File *psFile, gpugtiff::Output *psOutput,
                 const GPUGTiffHollow &oHollow, GDALDataset *poHollowDS) const;
 
-    // Masks that do not go into the file, beside it: poInner is the finished file.
-    bool MasksBeside(GDALDataset *poInner) const;
+    // Removes masks that were written beside the file.
+    void RemoveMasks() const;
 
   private:
     bool Pixels(gpugtiff::Output *psOutput, int nImage, GDALRasterBand *poMask,
                 const gpugtiff::Image *psTiles, double dfFrom,
                 double dfTo) const;
     int Tiles(gpugtiff::Output *psOutput, const gpugtiff::Image *psTiles) const;
+    bool MasksBeside(GDALDataset *poHollowDS) const;
+    bool Masks(GDALDataset *poTarget) const;
     bool Mask(GDALRasterBand *poFrom, GDALRasterBand *poTo) const;
 
+    std::string m_osTarget;
     GDALDataset *m_poSource;
     bool m_bStrict;
     GDALProgressFunc m_pfnProgress;
     void *m_pProgressData;
     GDALDataType m_eType;
-    // A mask of the whole dataset, and whether it goes into the file.
+    // GTiff puts masks into the file rather than beside it.
+    bool m_bInternal;
+    // A mask of the whole dataset; masks of single bands.
     bool m_bMask;
-    bool m_bInside;
+    bool m_bBandMasks;
     // The pixels' share of the work.
     double m_dfShare;
 

@@ -178,19 +178,31 @@ GDALDataset *CreateOurs(Order &sOrder, int nBands, bool &bLeft)
     return poDS;
 }
 
+// Removes what MoveSidecars() put beside the target.
+void RemoveSidecars(const GPUGTiffHollow &oHollow)
+{
+    const CPLStringList aosFiles(
+        VSIReadDir(CPLGetPath(oHollow.Name().c_str())));
+    for (int i = 0; i < aosFiles.Count(); ++i)
+    {
+        if (!EQUAL(aosFiles[i], CPLGetFilename(oHollow.Name().c_str())))
+            VSIUnlink(oHollow.Beside(aosFiles[i]).c_str());
+    }
+}
+
 // The end of CreateCopy(): the finished file, opened for update by GTiff.
 GDALDataset *FinishCopy(const Order &sOrder, gpugtiff::Output *psOutput,
-                        const GPUGTiffHollow &oHollow,
-                        const GPUGTiffCopy &oCopy, int nBands)
+                        const GPUGTiffHollow &oHollow, int nBands)
 {
-    if (g_poApi->output_finish(psOutput, oHollow.Name().c_str()) != 0 ||
-        !oHollow.MoveSidecars())
+    // The header is last: where a file opens, what belongs beside it is there.
+    if (!oHollow.MoveSidecars() ||
+        g_poApi->output_finish(psOutput, oHollow.Name().c_str()) != 0)
         return nullptr;
     GDALOpenInfo oOpenInfo(sOrder.pszFilename, GDAL_OF_RASTER | GDAL_OF_UPDATE);
     std::unique_ptr<GDALDataset> poInner(GPUGTiffOpenInner(&oOpenInfo, 0));
     if (!poInner || poInner->GetRasterXSize() != sOrder.nXSize ||
         poInner->GetRasterYSize() != sOrder.nYSize ||
-        poInner->GetRasterCount() != nBands || !oCopy.MasksBeside(poInner.get()))
+        poInner->GetRasterCount() != nBands)
         return nullptr;
     return poInner.release();
 }
@@ -225,16 +237,23 @@ GDALDataset *CopyOurs(Order &sOrder, GDALDataset *poSrcDS, bool bStrict,
     GPUGTiffFillSample(poHollowDS->GetRasterBand(1), abySample);
     g_poApi->output_set_fill(poOutput.get(), abySample);
 
-    const GPUGTiffCopy oCopy(poSrcDS, bStrict, pfnProgress, pProgressData);
+    const GPUGTiffCopy oCopy(sOrder.pszFilename, poSrcDS, bStrict, pfnProgress,
+                             pProgressData);
     const bool bCopied =
         oCopy.Begin() && oCopy.ToFile(sOrder.poFile.get(), poOutput.get(),
                                       oHollow, poHollowDS.get());
     // GTiff's last word on the tags.
     poHollowDS.reset();
-    GDALDataset *poInner = bCopied ? FinishCopy(sOrder, poOutput.get(), oHollow,
-                                                oCopy, nSrcBands)
-                                   : nullptr;
+    GDALDataset *poInner =
+        bCopied ? FinishCopy(sOrder, poOutput.get(), oHollow, nSrcBands)
+                : nullptr;
     g_poApi->output_free(poOutput.release(), poInner == nullptr);
+    if (poInner == nullptr)
+    {
+        oCopy.RemoveMasks();
+        if (bCopied)
+            RemoveSidecars(oHollow);
+    }
     if (poInner == nullptr && CPLGetLastErrorType() != CE_Failure)
         CPLError(CE_Failure, CPLE_AppDefined,
                  "GPUGTiff: %s could not be written", sOrder.pszFilename);

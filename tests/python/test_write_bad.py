@@ -95,6 +95,31 @@ def test_bad_options_of_a_command(tmp_path, source, options):
         refused(refused_or_lenient, fresh(tmp_path))
 
 
+NO_LEVEL = ["LZW", "NONE", "PACKBITS", "JPEG"]
+
+
+@pytest.mark.parametrize("codec", NO_LEVEL + ["DEFLATE", "ZSTD", "LZMA"])
+def test_level_that_a_codec_does_not_have_is_warned_of(tmp_path, source, codec):
+    written.ours_only()
+    if codec not in gdal.GetDriverByName("GTiff").GetMetadataItem("DMD_CREATIONOPTIONLIST"):
+        pytest.skip("this libtiff has no %s" % codec)
+    with harness.Errors() as errors:
+        ds = written.copy(fresh(tmp_path), harness.open_gtiff(source), COMPRESS=codec, LEVEL=5)
+        assert ds is not None, errors.text()
+        ds = None
+    want = ["GPUGTiff: LEVEL=5 has no effect with COMPRESS=" + codec] if codec in NO_LEVEL else []
+    assert [text for _, _, text in errors] == want
+
+
+@pytest.mark.parametrize("codec,level", [("LZMA", 10), ("DEFLATE", 13)])
+def test_level_that_a_codec_does_not_go_up_to(tmp_path, codec, level):
+    written.ours_only()
+    raster, path = written.Raster(harness.rng("level"), "uint8", (1, 60, 70)), fresh(tmp_path)
+    with harness.Errors() as errors:
+        assert written.copy(path, raster.mem(), COMPRESS=codec, LEVEL=level) is None
+    assert "LEVEL=%d is not valid" % level in errors.text() and os.listdir(path.parent) == []
+
+
 def test_mistyped_option_is_warned_of(tmp_path, source):
     done = written.translate(source, fresh(tmp_path), COMPRES="LZW")
     assert "COMPRES" in done.stderr and "Warning" in done.stderr
@@ -284,6 +309,36 @@ def test_source_breaks_off(tmp_path, source, how, copied):
     refused(done, target)
 
 
+INSIDE_OR_BESIDE = pytest.mark.parametrize("internal", ["YES", "NO"], ids=["mask inside", "mask beside"])
+
+
+@INSIDE_OR_BESIDE
+def test_mask_of_the_source_breaks_off(tmp_path, internal):
+    """All pixels are read before: nothing left of them, and nothing beside."""
+    path = written.masked_source(tmp_path / "s.tif", 700, 600, internal="NO", TILED="YES")
+    tiff = tiffpatch.Tiff(path + ".msk")
+    offset, count = tiff.striles()[-2]
+    tiff.data[offset : offset + count] = bytes(count)
+    tiff.save()
+    target = fresh(tmp_path)
+    done = written.translate(path, target, env={"GDAL_TIFF_INTERNAL_MASK": internal}, TFW="YES")
+    refused(done, target)
+
+
+def test_mask_that_a_killed_copy_left(tmp_path):
+    """Not gone on with, whatever it is: the new mask takes its place."""
+    path, target = written.masked_source(tmp_path / "s.tif", 300, 200), fresh(tmp_path)
+    written.noise_source(str(target) + ".msk", 30, 20)
+    target.write_bytes(bytes(1000))
+    with harness.config(GDAL_TIFF_INTERNAL_MASK="NO"):
+        ds = written.copy(target, harness.open_gtiff(path))
+        assert ds is not None, gdal.GetLastErrorMsg()
+        ds = None
+    copied, source = harness.open_gtiff(str(target)), harness.open_gtiff(path)
+    masks = [ds.GetRasterBand(1).GetMaskBand().ReadRaster() for ds in (copied, source)]
+    assert written.SELF_TEST or masks[0] == masks[1]
+
+
 def test_source_is_untouched(tmp_path, source):
     path, target = damaged(tmp_path, source, "cut"), fresh(tmp_path)
     before = written.digest(path), os.stat(path).st_mtime_ns
@@ -341,6 +396,24 @@ def test_false_from_progress_stops_it(tmp_path, stop, interleave):
     assert [n for _, n, _ in errors if n == gdal.CPLE_UserInterrupt], "no user interrupt: %s" % errors
     assert len([p for p in seen if p >= stop]) == 1, "asked again after the stop: %s" % seen
     assert os.listdir(path.parent) == []
+
+
+@INSIDE_OR_BESIDE
+@pytest.mark.parametrize("stop", [0.76, 0.9, 1.0])
+def test_false_from_progress_while_the_mask_is_written(tmp_path, internal, stop):
+    """The last quarter of the work: neither the file nor what belongs beside it stays."""
+    path, target, seen = written.masked_source(tmp_path / "s.tif", 1500, 1600), fresh(tmp_path), []
+
+    def callback(p, message, data):
+        seen.append(p)
+        return int(p < stop)
+
+    with harness.Errors() as errors, harness.config(GDAL_TIFF_INTERNAL_MASK=internal, GDAL_CACHEMAX="1"):
+        ds = written.copy(target, harness.open_gtiff(path), callback=callback, COMPRESS="LZW", BATCH_MB=1, TFW="YES")
+    assert ds is None, "went on to the end"
+    assert [n for _, n, _ in errors if n == gdal.CPLE_UserInterrupt], "no user interrupt: %s" % errors
+    assert len([p for p in seen if p >= stop]) == 1 and [p for p in seen if 0.5 < p < stop], seen
+    assert written.SELF_TEST or os.listdir(target.parent) == []
 
 
 def test_stop_comes_within_a_batch(tmp_path):

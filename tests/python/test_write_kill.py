@@ -17,16 +17,34 @@ OPTIONS = {
     "strips": dict(TILED="NO", COMPRESS="NONE", INTERLEAVE="PIXEL", BLOCKYSIZE=32),
 }
 RUNS = [("copy", "tiles"), ("copy", "planes"), ("copy", "strips"), ("rows", "tiles"), ("rows", "strips"),
-        ("bands", "tiles"), ("upwards", "planes"), ("flushed", "tiles")]  # fmt: skip
-KILLS = 40  # a run of each of the above: 320 together
+        ("bands", "tiles"), ("upwards", "planes"), ("flushed", "tiles"), ("again", "strips")]  # fmt: skip
+KILLS = 40  # a run of each of the above: 360 together
 
 
-def points(rng, total):
+def points(rng, total, kills=KILLS):
     """Bytes at which to kill: spread over the whole, and every few of the last ones, where directory and header are."""
-    spread = [1 + (total - 1) * k // (KILLS // 2) for k in range(KILLS // 2)]
+    spread = [1 + (total - 1) * k // (kills // 2) for k in range(kills // 2)]
     late = [total - k for k in (0, 1, 2, 4, 7, 8, 9, 12, 15, 16, 17, 20, 40)]
-    chance = [rng.randint(1, total) for _ in range(KILLS - len(spread) - len(late))]
+    chance = [rng.randint(1, total) for _ in range(kills - len(spread) - len(late))]
     return [p for p in spread + late + chance if 0 < p <= total]
+
+
+def kill_at_bytes(worker, way, only, name, kills, total):
+    """-> how the whole of it went, and the kills."""
+    whole = worker.run(way=way, only=only)
+    assert whole["code"] == 0 and whole["right"], whole
+    rng = harness.rng("kill", way, name)
+    for n, at in enumerate(points(rng, whole["bytes"], kills)):
+        # Every other kill loses what stdio still held, as a real one does.
+        after = worker.run(way=way, only=only, kill=at, flush=n % 2)
+        where = "GPUGTIFF_SEED=%d %s %s killed at byte %d of %d: %s" % (
+            harness.SEED, way, name, at, whole["bytes"], after)  # fmt: skip
+        assert after["code"] == -signal.SIGKILL, where
+        assert not after["opens"] or after["right"], where
+        total("kills", 1)
+        total("leftovers with more than half of the data", after["size"] > whole["size"] // 2)
+        total("leftovers that open", after["opens"])
+    return whole
 
 
 @pytest.fixture(scope="module")
@@ -42,21 +60,22 @@ def source(tmp_path_factory):
 @pytest.mark.parametrize("way,layout", RUNS, ids=lambda v: v)
 def test_killed_at_a_byte(way, layout, library, source, tmp_path, total):
     written.ours_only()
-    rng = harness.rng("kill", way, layout)
     options = written.option_list(dict(OPTIONS[layout], COPY_TILES="NO", BATCH_MB=1, PHOTOMETRIC="MINISBLACK"))
     with sinkfault.Worker(library, tmp_path / "out", source, written.DRIVER, options) as worker:
-        whole = worker.run(way=way, only=sinkfault.TARGET)
-        assert whole["code"] == 0 and whole["right"], whole
-        for n, at in enumerate(points(rng, whole["bytes"])):
-            # Every other kill loses what stdio still held, as a real one does.
-            after = worker.run(way=way, only=sinkfault.TARGET, kill=at, flush=n % 2)
-            where = "GPUGTIFF_SEED=%d %s %s killed at byte %d of %d: %s" % (
-                harness.SEED, way, layout, at, whole["bytes"], after)  # fmt: skip
-            assert after["code"] == -signal.SIGKILL, where
-            assert not after["opens"] or after["right"], where
-            total("kills", 1)
-            total("leftovers with more than half of the data", after["size"] > whole["size"] // 2)
-            total("leftovers that open", after["opens"])
+        kill_at_bytes(worker, way, sinkfault.TARGET, layout, KILLS, total)
+
+
+@pytest.mark.parametrize("name", sorted(sinkfault.COPIES))
+def test_copy_of_tiles_killed_at_a_byte(name, library, tmp_path, total):
+    """A mask beside the target is there before the target opens: killed at bytes of either."""
+    written.ours_only()
+    masked, options, config = sinkfault.COPIES[name]
+    path = sinkfault.copy_source(tmp_path, masked)
+    files = [sinkfault.TARGET] + [sinkfault.BESIDE] * (name == "mask beside")
+    options = written.option_list(options)
+    with sinkfault.Worker(library, tmp_path / "out", path, written.DRIVER, options, config) as worker:
+        for only in files:
+            sinkfault.check_way(name, kill_at_bytes(worker, "copy", only, name, KILLS // 2, total))
 
 
 def test_zero_header_until_the_end(library, source, tmp_path):

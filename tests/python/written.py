@@ -330,5 +330,18 @@ def noise_source(path, w, h, bands=1, driver="GTiff", **options):
     return str(path)
 
 
+def masked_source(path, w, h, bands=3, internal="YES", **options):
+    """The same with a mask of noise, in the file or beside it, and a place in the world."""
+    noise_source(path, w, h, bands, **options)
+    ds = gdal.OpenEx(str(path), gdal.OF_RASTER | gdal.OF_UPDATE, allowed_drivers=["GTiff"])
+    ds.SetGeoTransform([10, 2, 0, 20, 0, -2])
+    bits = np.random.default_rng(harness.SEED).integers(0, 2, w * h).astype(np.uint8) * 255
+    with harness.config(GDAL_TIFF_INTERNAL_MASK=internal):
+        assert ds.CreateMaskBand(gdal.GMF_PER_DATASET) == 0
+        ds.GetRasterBand(1).GetMaskBand().WriteRaster(0, 0, w, h, bits.tobytes())
+        ds = None
+    return str(path)
+
+
 # How far a source written in Python was asked (test_write_bad.py; its code runs inside a VRT and imports us).
 ROWS_ASKED = []
