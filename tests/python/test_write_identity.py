@@ -137,6 +137,23 @@ def test_from_a_file_as_from_memory(made, tmp_path):
             check(tmp_path / "a.tif", digest, raster, kind)
 
 
+def test_recoded_tiles_as_from_memory(made, tmp_path, total):
+    """A source that is cut alike, of another codec: each tile is decoded and encoded by itself."""
+    raster, options, digest = made
+    alike = {k: v for k, v in options.items() if k in ("TILED", "BLOCKXSIZE", "BLOCKYSIZE", "INTERLEAVE", "PHOTOMETRIC")}
+    codec = "ZSTD" if options["COMPRESS"] == "LZW" else "LZW"
+    path, out = str(tmp_path / "s.tif"), tmp_path / "a.tif"
+    ds = written.copy(path, raster.mem(), "GTiff", COMPRESS=codec, ALPHA="NO", **alike)
+    ds = None
+    source, tiles = harness.open_gtiff(path), len(written.tile_bytes(path))
+    for batch, threads in RUNS:
+        ds = written.copy(out, source, BATCH_MB=batch, NUM_THREADS=threads, **options)
+        assert written.counter(ds, written.RECODED) == tiles
+        ds = None
+        check(out, digest, raster, "recoded BATCH_MB=%d NUM_THREADS=%d" % (batch, threads))
+        total("files of equal bytes", 1)
+
+
 def test_flush_in_the_middle_keeps_pixels(made, tmp_path):
     """FlushCache writes a directory that the next write overwrites: the end of the file may differ, tiles may not."""
     raster, options, digest = made

@@ -268,6 +268,20 @@ def test_what_no_engine_has_is_written_by_gtiff(tmp_path, options, by_copy):
     assert written.tags(made[0]) == written.tags(made[1])
 
 
+DEBUGGED = [(dict(COMPRESS="JPEG"), "written by GTiff: COMPRESS=JPEG"), (dict(NBITS=7), "written by GTiff: "),
+            (dict(COMPRESS="LZW"), None)]  # fmt: skip
+
+
+@pytest.mark.parametrize("options,line", DEBUGGED, ids=["a codec", "a depth", "ours"])
+def test_a_debug_line_says_that_gtiff_writes(tmp_path, options, line):
+    written.ours_only()
+    source = written.noise_source(tmp_path / "s.tif", 60, 50)
+    done = written.translate(source, tmp_path / "o.tif", env={"CPL_DEBUG": "GPUGTIFF"}, **options)
+    assert done.returncode == 0, done.stderr
+    said = [text for text in done.stderr.splitlines() if text.startswith("GPUGTIFF: ") and "written by GTiff" in text]
+    assert len(said) == (line is not None) and all(line in text for text in said), done.stderr
+
+
 def test_defaults_are_tiled_deflate(tmp_path):
     written.ours_only()
     raster = written.Raster(harness.rng("default"), "uint16", (2, 300, 400))
