@@ -41,6 +41,7 @@ def kill_at_bytes(worker, way, only, name, kills, total):
             harness.SEED, way, name, at, whole["bytes"], after)  # fmt: skip
         assert after["code"] == -signal.SIGKILL, where
         assert not after["opens"] or after["right"], where
+        assert not after["opens"] or after["left"] == whole["left"], "opens before all is beside it: " + where
         total("kills", 1)
         total("leftovers with more than half of the data", after["size"] > whole["size"] // 2)
         total("leftovers that open", after["opens"])
