@@ -96,6 +96,26 @@ stages() {
     done
 }
 
+# The plugin where the user says, below the prefix or elsewhere.
+chooses() {
+    local asked link
+    for asked in plugins/here "$work/elsewhere"; do
+        echo "installed: GPUGTIFF_PLUGIN_DIR"
+        quietly cmake -S . -B "$work/chosen-build" -DCMAKE_INSTALL_PREFIX="$work/chosen" \
+            -DGPUGTIFF_CARGO_TARGET_DIR="$target" -DGPUGTIFF_PLUGIN_DIR="$asked"
+        quietly cmake --build "$work/chosen-build"
+        quietly cmake --install "$work/chosen-build"
+        link=$(cd "$work/chosen" && cd "$asked" && pwd)/gdal_GPUGTiff.so
+        [ "$(find "$work/chosen" "$work/elsewhere" -name gdal_GPUGTiff.so 2>/dev/null)" = "$link" ] ||
+            fail "the plugin is not where GPUGTIFF_PLUGIN_DIR says: $asked"
+        # A list on its own: grep -q would hang up on gdalinfo.
+        GDAL_DRIVER_PATH=$(dirname "$link") gdalinfo --formats >"$work/log"
+        grep -q GPUGTiff "$work/log" || fail "GDAL does not load the plugin from $asked"
+        quietly cmake --build "$work/chosen-build" --target uninstall
+        [ ! -e "$link" ] || fail "uninstall leaves $link"
+    done
+}
+
 warnings=(-Wall -Wextra -Wpedantic -Werror)
 
 # Compiles the examples into $work/<name>-pkg-config and $work/<name>-cmake.
@@ -349,5 +369,6 @@ checks_memory
 is_one_instance
 mv "$moved" "$prefix"
 stages
+chooses
 uninstalls
 echo "installed: fine"
