@@ -68,6 +68,8 @@ pub(crate) struct Settings {
     pub(crate) expand: u64,
     /// How many of 1000 intact chunks are decompressed wrongly, and called all right.
     pub(crate) wrong: u64,
+    /// How many of 1000 chunks are compressed as if a byte were another, and called all right.
+    pub(crate) wrong_pack: u64,
     pub(crate) chunk_limit: Option<u64>,
     pub(crate) deflate_temp: u64,
     pub(crate) pinned_refused: bool,
@@ -98,6 +100,7 @@ const NAMES: &[&str] = &[
     "UNSIZED",
     "EXPAND",
     "WRONG",
+    "WRONG_PACK",
     "CHUNK_LIMIT",
     "DEFLATE_TEMP",
     "PINNED",
@@ -142,6 +145,7 @@ impl Default for Settings {
             unsized_decoded: false,
             expand: 16,
             wrong: 0,
+            wrong_pack: 0,
             chunk_limit: None,
             deflate_temp: 0,
             pinned_refused: false,
@@ -233,6 +237,7 @@ impl Settings {
             }
             "EXPAND" => self.expand = value.parse().ok().filter(|n| *n <= 1000)?,
             "WRONG" => self.wrong = value.parse().ok().filter(|n| *n <= 1000)?,
+            "WRONG_PACK" => self.wrong_pack = value.parse().ok().filter(|n| *n <= 1000)?,
             "CHUNK_LIMIT" => self.chunk_limit = optional(value)?,
             "DEFLATE_TEMP" => self.deflate_temp = value.parse().ok()?,
             "PINNED" => self.pinned_refused = choice(value, &[("allow", false), ("refuse", true)])?,

@@ -4,10 +4,15 @@ use super::sizes::{Codec, Direction, alignments, compress_temp, max_output};
 use super::status::{ALIGNMENT, CHUNK_SIZE_TOO_LARGE, SUCCESS};
 use super::{Batch, Chunks, noise, put, slice, slice_mut, table};
 use crate::codec::{deflate, zstd};
+use crate::random::{Random, digest};
 use crate::task::{Bench, DeviceFault};
 
 /// After a chunk and at the end of its buffer so many bytes are overwritten.
 const MARGIN: u64 = 4096;
+
+/// A device that is made to be wrong has this many chunks of a codec right, as when it decompresses: the
+/// trial that its users begin with.
+const WELL: u64 = 20;
 
 /// Compresses all chunks; how many bytes went in.
 pub(crate) fn run(
@@ -33,7 +38,13 @@ pub(crate) fn run(
             batch.set_status(bench, index, status)?;
             continue;
         }
-        let stream = encode(batch.codec, bench, slice(bench, start, bytes)?, algorithm);
+        let mut done = 0;
+        batch.count(bench, |counts| done = counts.compressed);
+        let data = slice(bench, start, bytes)?;
+        let stream = match done >= WELL && errs(bench, data) {
+            true => encode(batch.codec, bench, &altered(data), algorithm),
+            false => encode(batch.codec, bench, data, algorithm),
+        };
         let length = stream.len() as u64;
         // All of the promised output belongs to the library while it works.
         slice_mut(bench, target, bound)?[..stream.len()].copy_from_slice(&stream);
@@ -51,6 +62,21 @@ pub(crate) fn run(
     }
     batch.note_bytes(bench, sum);
     Ok(sum)
+}
+
+/// Whether the device is to be wrong about these bytes.
+fn errs(bench: &Bench<'_>, data: &[u8]) -> bool {
+    let settings = &bench.settings;
+    Random::new(settings.seed ^ digest(data)).below(1000) < settings.wrong_pack
+}
+
+/// The same but for a byte in the middle: what comes of it is intact, and of other data.
+fn altered(data: &[u8]) -> Vec<u8> {
+    let (mut data, middle) = (data.to_vec(), data.len() / 2);
+    if let Some(byte) = data.get_mut(middle) {
+        *byte ^= 0x10;
+    }
+    data
 }
 
 fn encode(codec: Codec, bench: &Bench<'_>, data: &[u8], algorithm: i32) -> Vec<u8> {

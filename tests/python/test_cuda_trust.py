@@ -1,0 +1,70 @@
+"""A device that packs wrongly and says that all is well: what is written was unpacked by the CPU and
+compared with the pixels first, so that the file is right."""
+
+import emulated
+import pytest
+import test_cuda
+
+pytestmark = pytest.mark.usefixtures("emulator")
+
+
+@pytest.fixture(scope="module")
+def emulator():
+    emulated.require()
+
+
+def write(tmp_path, codec, tile, more=(), size=(700, 500), name="out.tif", **settings):
+    """Has the device pack pixels that nobody has packed so before; GTiff reads what was written."""
+    path = str(tmp_path / "in.tif")
+    if not (tmp_path / "in.tif").exists():
+        test_cuda.make(path, "u2", size=size, options=["COMPRESS=NONE"])
+    how = test_cuda.options(codec, 2, tile) + list(more)
+    order = {"do": "write", "path": path, "target": str(tmp_path / name), "options": how}
+    return emulated.work(order, tmp_path, **settings)
+
+
+def told(done):
+    return [text for _, _, text in done.answer["messages"] if "gives other results than the CPU" in text]
+
+
+@pytest.mark.parametrize("codec", ["DEFLATE", "ZSTD"])
+@pytest.mark.parametrize("verify, wrong", [("FIRST", 100), ("ALL", 30)])
+def test_a_device_that_encodes_wrongly(codec, verify, wrong, tmp_path):
+    """The batch is encoded again by the CPU, and so is all that follows."""
+    done = emulated.right(write(tmp_path, codec, 32, WRONG_PACK=wrong, GPUGTIFF_VERIFY=verify))
+    assert done.counter("CUDA_MISMATCHES") >= 1 and done.counter("CUDA_TILES_REDONE") > 0, done
+    assert done.counter("TILES_ENCODED") == done.counter("CUDA_TILES_REDONE") + sum(
+        done.counter("CUDA_TILES_" + name) for name in ("ENCODED", "LEFT_TO_CPU")), done  # fmt: skip
+    (text,) = told(done)
+    assert "encoding" in text and codec.title() in text, text
+
+
+@pytest.mark.parametrize("codec", ["DEFLATE", "ZSTD"])
+def test_nothing_but_the_comparison_notices(codec, tmp_path):
+    """Else the tests above would show nothing: with VERIFY=NO the same device spoils the file."""
+    done = write(tmp_path, codec, 32, WRONG_PACK=100, GPUGTIFF_VERIFY="NO")
+    assert done.status == 0 and not done.answer["same"] and not told(done), done
+    assert done.counter("CUDA_TILES_VERIFIED") == done.counter("CUDA_TILES_REDONE") == 0, done
+
+
+# 181² samples of two bytes are just below 64 KiB, 182² just above; tiles are multiples of 16.
+BELOW, ABOVE = 176, 192
+
+
+@pytest.mark.parametrize("tile", [BELOW, ABOVE])
+def test_large_deflate_tiles_are_compared_whatever_verify_says(tile, tmp_path):
+    """All tiles of the first batch of that size, and none of the later ones."""
+    size = (tile * 8, tile * 24)
+    done = write(tmp_path, "DEFLATE", tile, ["BATCH_MB=24"], size, GPUGTIFF_VERIFY="NO", SMS=8)
+    emulated.alone(done)
+    batches, verified = done.counter("CUDA_BATCHES"), done.counter("CUDA_TILES_VERIFIED")
+    assert done.counter("CUDA_TILES_ENCODED") == 8 * 24 and batches > 3, done
+    assert (0 < verified < 8 * 24 / 2) if tile == ABOVE else verified == 0, done
+
+
+@pytest.mark.parametrize("codec, noticed", [("DEFLATE", True), ("ZSTD", False)])
+def test_large_tiles_that_are_packed_wrongly(codec, noticed, tmp_path):
+    """ZSTD tiles are in doubt from 16 MB on only."""
+    done = write(tmp_path, codec, ABOVE, size=(ABOVE * 8, ABOVE * 8), WRONG_PACK=200, GPUGTIFF_VERIFY="NO")
+    assert done.status == 0 and done.answer["same"] == noticed, done
+    assert len(told(done)) == (done.counter("CUDA_MISMATCHES") > 0) == noticed, done
