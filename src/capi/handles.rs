@@ -253,7 +253,9 @@ unsafe extern "C" fn file_open(
 /// What the CUDA engine is to know.
 fn settings(options: &OpenOptions, given: impl Fn(&str) -> Option<String>) -> Settings {
     let library = |name| log::config(name).filter(|path| !path.is_empty()).map(Into::into);
-    let level = ["ZLEVEL", "ZSTD_LEVEL", "LEVEL"].iter().any(|name| given(name).is_some());
+    // A level of another codec than the file's is none: GTiff does not look at it either.
+    let zstd = given("COMPRESS").is_some_and(|codec| codec.eq_ignore_ascii_case("ZSTD"));
+    let level = ["LEVEL", if zstd { "ZSTD_LEVEL" } else { "ZLEVEL" }];
     Settings {
         whereabouts: Whereabouts { device: options.device, nvcomp: library("GPUGTIFF_NVCOMP") },
         device_bytes: options.device_bytes,
@@ -262,7 +264,7 @@ fn settings(options: &OpenOptions, given: impl Fn(&str) -> Option<String>) -> Se
         gds: options.gds,
         cufile: library("GPUGTIFF_CUFILE"),
         nvjpeg2k: library("GPUGTIFF_NVJPEG2K"),
-        level_given: level,
+        level_given: level.iter().any(|name| given(name).is_some()),
         patient: options.engine == Wish::Cuda,
     }
 }

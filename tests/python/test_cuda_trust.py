@@ -1,5 +1,5 @@
 """A device that packs wrongly and says that all is well: what is written was unpacked by the CPU and
-compared with the pixels first, so that the file is right."""
+compared with the pixels first, so that the file is right. Which algorithm a level stands for."""
 
 import emulated
 import pytest
@@ -68,3 +68,37 @@ def test_large_tiles_that_are_packed_wrongly(codec, noticed, tmp_path):
     done = write(tmp_path, codec, ABOVE, size=(ABOVE * 8, ABOVE * 8), WRONG_PACK=200, GPUGTIFF_VERIFY="NO")
     assert done.status == 0 and done.answer["same"] == noticed, done
     assert len(told(done)) == (done.counter("CUDA_MISMATCHES") > 0) == noticed, done
+
+
+# ---- levels --------------------------------------------------------------------------------------
+
+# By the number of nvCOMP's algorithm.
+LEVELS = {1: [1], 2: [None, 2, 5], 4: [6, 8], 5: [9, 12]}
+
+
+def test_each_level_has_its_algorithm(tmp_path):
+    """The emulated nvCOMP looks for repetitions as hard as it is told to: so many kinds of files there are,
+    and the harder it looks, the smaller they are."""
+    sizes = []
+    for levels in LEVELS.values():
+        made = set()
+        for level in levels:
+            more = ["ZLEVEL=%d" % level] if level else []
+            done = emulated.alone(write(tmp_path, "DEFLATE", 128, more))
+            made.add((done.answer["bytes"], done.answer["sha"]))
+        assert len(made) == 1, (levels, made)
+        sizes.append(made.pop()[0])
+    assert sizes == sorted(set(sizes), reverse=True), sizes
+
+
+@pytest.mark.parametrize("codec, foreign, own", [
+    ("DEFLATE", "ZSTD_LEVEL=1", ["ZLEVEL=6", "LEVEL=6"]), ("ZSTD", "ZLEVEL=1", ["ZSTD_LEVEL=9", "LEVEL=9"])])  # fmt: skip
+def test_a_level_of_another_codec_is_none(codec, foreign, own, tmp_path):
+    """It neither chooses an algorithm nor is it said to have no effect."""
+    seen = []
+    for more in ([], [foreign], *([option] for option in own)):
+        done = emulated.alone(write(tmp_path, codec, 128, more))
+        said = any("has no effect on the GPU" in text for _, _, text in done.answer["messages"])
+        seen.append((done.answer["sha"], said))
+    none, other, *given = seen
+    assert none == other and none not in given and given[0] == given[1], seen

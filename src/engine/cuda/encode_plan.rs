@@ -180,3 +180,17 @@ impl Works {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_stand_for_algorithms() {
+        let algorithms: Vec<i32> = (0..=12).map(|level| effort(Codec::Deflate, level)).collect();
+        assert_eq!(algorithms, [2, 1, 2, 2, 2, 2, 4, 4, 4, 5, 5, 5, 5]);
+        for codec in [Codec::None, Codec::Zstd] {
+            assert!((0..=22).all(|level| effort(codec, level) == 0), "{codec:?}");
+        }
+    }
+}
