@@ -74,6 +74,76 @@ def test_writing_stays_within_device_mb(size, level, rasters, tmp_path):
         assert peak == PEAKS[8192, level], PEAKS
 
 
+# ---- what is free -------------------------------------------------------------------------------
+
+
+def within_nine_tenths(report, free):
+    """Every allocation, at the time of it: no more than 90 % of what was free; -> the largest. And none
+    was tried in vain: too much is noticed before."""
+    made = [a for a in report["allocations"] if a["kind"].startswith("device")]
+    for allocation in made:
+        call = allocation["call"]
+        live = [a["bytes"] for a in made if a["call"] < call and (a["freed"] is None or a["freed"] < call)]
+        assert allocation["bytes"] <= 0.9 * (free - sum(live)), (allocation, live)
+    refused = [error for error in report["errors"] if error["symbol"].startswith("cuMemAlloc")]
+    assert not refused, refused
+    return max((a["bytes"] for a in made), default=0)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """64 tiles of 256 KiB."""
+    path = tmp_path_factory.mktemp("small") / "in.tif"
+    return str(path), slopes(path, 2048, ["COMPRESS=ZSTD", "TILED=YES"])
+
+
+def both_ways(small, tmp_path, options, creation=(), ways=("read", "write"), **settings):
+    """Reads, and writes; -> outcomes."""
+    (path, sha), target = small, str(tmp_path / "out.tif")
+    read = {"do": "read", "path": path, "options": options, "expected": sha}
+    how = ["COMPRESS=DEFLATE", "TILED=YES", *options, *creation]
+    write = {"do": "write", "path": path, "options": how, "target": target, "expected": sha}
+    for order in (order for order in (read, write) if order["do"] in ways):
+        yield emulated.work(order, tmp_path, GPUGTIFF_VERIFY="NO", **settings)
+
+
+@pytest.mark.parametrize("free", [60, 150, 400])
+def test_device_mb_above_what_is_free(free, small, tmp_path):
+    """Batches have fewer tiles then, of which the device has all; nine tenths are not exceeded."""
+    for done in both_ways(small, tmp_path, ["DEVICE_MB=6000", "BATCH_MB=%d" % BATCH_MB], FREE_MB=free):
+        emulated.alone(done)
+        largest = within_nine_tenths(done.report, free << 20)
+        # Half as many tiles at a time: more than 45 % are used.
+        assert largest > 0.4 * (free << 20), (free, largest)
+
+
+def test_device_mb_above_what_is_free_for_one_tile(tmp_path):
+    """The CPU does it, and nothing large was allocated meanwhile."""
+    path, free = tmp_path / "in.tif", 24
+    large = ["BLOCKXSIZE=2048", "BLOCKYSIZE=2048"]
+    one = str(path), slopes(path, 2048, ["COMPRESS=ZSTD", "TILED=YES", *large])
+    for done in both_ways(one, tmp_path, ["DEVICE_MB=6000"], large, ["write"], FREE_MB=free):
+        emulated.right(done)
+        assert done.counter("CUDA_TILES_DECODED") == done.counter("CUDA_TILES_ENCODED") == 0, done
+        assert done.counter("CUDA_TILES_LEFT_TO_CPU") == 1 and done.counter("CUDA_TILES_REDONE") == 0, done
+        # The known tiles that each codec is tried with.
+        assert within_nine_tenths(done.report, free << 20) < 4 << 20, done.report["allocations"]
+
+
+# Megabytes: what is free, and the most that is taken of it unasked. The emulated device has to have as much.
+UNASKED = [(200, 50), (1000, 250), (8000, 2000), (16384, 2048), (40000, 2048)]
+
+
+@pytest.mark.parametrize("free, most", UNASKED)
+def test_a_quarter_of_what_is_free_unless_device_mb_says_otherwise(free, most, small, tmp_path):
+    """And never more than 2 GiB. BATCH_MB would allow for more, so that this is what decides."""
+    for done in both_ways(small, tmp_path, ["BATCH_MB=16000"], FREE_MB=free, MEMORY_MB=max(free, 8192)):
+        emulated.alone(done)
+        (peak,) = done.report["peak_device_bytes"]
+        assert 0.8 * (most << 20) < peak <= most << 20, (peak, most)
+        within_nine_tenths(done.report, free << 20)
+
+
 # ---- what a file claims --------------------------------------------------------------------------
 
 CLAIMED = 3_000_000_000
