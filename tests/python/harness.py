@@ -45,6 +45,10 @@ BYTES_DECODED = "BYTES_DECODED"
 FROM_AHEAD = "TILES_FROM_AHEAD"
 PEAK_BYTES = "PEAK_BYTES"
 THREADS = "NUM_THREADS"
+ON_DEVICE = "CUDA_TILES_DECODED"
+ON_CPU = "CUDA_TILES_ON_CPU_"  # and a codec
+REDONE = "CUDA_TILES_REDONE"
+LEFT_TO_CPU = "CUDA_TILES_LEFT_TO_CPU"
 
 
 def require_driver():
@@ -163,7 +167,18 @@ def check_all_ours(ds, where="", empty_ok=False):
     assert not any(passed.values()), "%s passed to GTiff: %s, reason %r" % (where, passed, c.get(PASS_REASON))
     assert c[DECODED] == c[TOUCHED], "%s decoded %d of %d tiles touched" % (where, c[DECODED], c[TOUCHED])
     assert empty_ok or c[TOUCHED] + c[SPARSE] > 0, "%s no tile touched: %s" % (where, c)
+    if gdal.GetConfigOption("GPUGTIFF_ENGINE") == "CUDA":
+        check_on_device(c, where)
     return c
+
+
+def check_on_device(c, where):
+    """The count that an engine fails which leaves its work to the CPU: the device did all of it, and at once.
+    Tiles that were decoded ahead of a caller who then went elsewhere are no dataset's, but the device's."""
+    assert c[ENGINE] == "CUDA", "%s engine %s: %s" % (where, c[ENGINE], c[ENGINE_REASON])
+    cpu = {k: n for k, n in c.items() if k.startswith(ON_CPU) or k in (REDONE, LEFT_TO_CPU) if n}
+    assert not cpu, "%s done by the CPU: %s" % (where, cpu)
+    assert c[ON_DEVICE] >= c[DECODED], "%s decoded %d of %d tiles on the device" % (where, c[ON_DEVICE], c[DECODED])
 
 
 # ---- comparing -----------------------------------------------------------------------------
