@@ -259,6 +259,16 @@ GDALDataset *CopyOurs(Order &sOrder, GDALDataset *poSrcDS, bool bStrict,
                  "GPUGTiff: %s could not be written", sOrder.pszFilename);
     return Finished(sOrder, poInner);
 }
+
+// GTiff removes a file that it gives up, but not the masks beside it.
+void RemoveMasksOfGTiff(const Order &sOrder, GDALDataset *poSrcDS)
+{
+    if (!sOrder.bAsGTiff && poSrcDS->GetRasterCount() > 0 &&
+        !sOrder.aosAsked.FetchBool("APPEND_SUBDATASET", false))
+        GPUGTiffCopy(sOrder.pszFilename, poSrcDS, false, GDALDummyProgress,
+                     nullptr)
+            .RemoveMasks();
+}
 }  // namespace
 
 GDALDataset *GPUGTiffCreate(const char *pszFilename, int nXSize, int nYSize,
@@ -322,8 +332,10 @@ GDALDataset *GPUGTiffCreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
         {
             GDALClose(GDALDataset::ToHandle(poInner));
             VSIUnlink(pszFilename);
-            return nullptr;
+            poInner = nullptr;
         }
     }
+    if (poInner == nullptr)
+        RemoveMasksOfGTiff(sOrder, poSrcDS);
     return Finished(sOrder, poInner);
 }
