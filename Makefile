@@ -40,7 +40,7 @@ build: setup
 	cargo build --release
 	@mkdir -p $(dir $(PLUGIN))
 	@cmp -s target/release/libgpugtiff.so $(PLUGIN) || { \
-		cp target/release/libgpugtiff.so $(PLUGIN).new && mv -f $(PLUGIN).new $(PLUGIN); }
+		cp target/release/libgpugtiff.so $(PLUGIN).$$$$ && mv -f $(PLUGIN).$$$$ $(PLUGIN); }
 
 plugin: build ## build the plugin and print the line that lets GDAL find it
 	@echo "$(PLUGIN) is ready. To let every GDAL program find it:"

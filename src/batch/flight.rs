@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::canvas::{is_fill, put_fill};
 use super::originals::Originals;
@@ -12,6 +12,9 @@ use crate::engine::interleave::interleave;
 use crate::engine::{Engine, Packed, PixelBatch, PixelSource, TileSpec};
 use crate::error::{Error, Result};
 use crate::process::pool;
+
+/// Workers that are not through with a batch after so long have something else to do, or are none.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Pixels that wait to be encoded, in memory of our own.
 pub enum Pixels {
@@ -71,7 +74,9 @@ impl PixelSource for Cargo {
             }
             Pixels::Swath(swath) => self.cut(swath, id, tile),
             Pixels::Originals(originals, _) => {
-                originals.get(id, tile);
+                if !originals.get(id, tile) {
+                    return false;
+                }
                 self.pad(id, tile);
             }
         }
@@ -212,12 +217,13 @@ impl Flight {
 
     /// Waits for it, working along.
     pub fn land(self) -> Landed {
+        let waiting = Instant::now();
         loop {
             let outcome = self.landing.lock().take();
             if let Some(Outcome { result, packed, cargo }) = outcome {
                 return Landed { image: self.image, ids: self.ids, result, packed, cargo };
             }
-            if self.helped && pool::help() {
+            if (self.helped || waiting.elapsed() > PATIENCE) && pool::help() {
                 continue;
             }
             let landed = self.landing.lock();

@@ -46,17 +46,19 @@ impl Originals {
         Some(Originals { reader, jobs: batch.tiles, failed })
     }
 
-    /// Writes the pixels of a tile, its padding too, whatever that holds.
-    pub fn get(&self, id: u64, tile: &mut [u8]) {
-        // One that failed is enough: all come again.
-        let job = match self.failed.load(Ordering::Relaxed) {
-            true => None,
-            false => self.jobs.binary_search_by_key(&id, |job| job.id).ok(),
-        };
+    /// Writes the pixels of a tile, its padding too, whatever that holds; false if they are not to be
+    /// had. After one that failed no other is tried: all come again.
+    pub fn get(&self, id: u64, tile: &mut [u8]) -> bool {
+        if self.failed.load(Ordering::Relaxed) {
+            return false;
+        }
+        let job = self.jobs.binary_search_by_key(&id, |job| job.id).ok();
         let sink = Into(Mutex::new(tile));
-        if !job.is_some_and(|at| self.reader.decode_singly(self.jobs[at], &sink)) {
+        let had = job.is_some_and(|at| self.reader.decode_singly(self.jobs[at], &sink));
+        if !had {
             self.failed.store(true, Ordering::Relaxed);
         }
+        had
     }
 
     /// Counts the tiles; false if not all of them could be decoded.

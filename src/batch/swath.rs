@@ -98,7 +98,9 @@ impl Writer {
     pub fn copy_image(&mut self, image: usize, plan: CopyPlan) {
         let canvas = &self.canvases[image];
         let grid = canvas.grid;
-        let originals = plan.source.filter(|source| are_cut_alike(source.image(), canvas));
+        let originals = plan
+            .source
+            .filter(|source| self.engine.decodes_singly() && are_cut_alike(source.image(), canvas));
         let singly = originals.as_ref().is_some_and(|source| source.decodes_singly());
         let planes_at_once = if plan.bands_together && !singly { grid.planes } else { 1 };
         let tile_bytes = canvas.spec.tile_bytes() * planes_at_once as usize;
@@ -133,6 +135,8 @@ impl Writer {
     pub(super) fn ask_for(&mut self, piece: Piece) {
         if let Some(swaths) = &mut self.swaths {
             swaths.again.push(piece);
+            // Where one is damaged others may be, and each would be tried twice.
+            swaths.originals = None;
         }
     }
 

@@ -179,7 +179,13 @@ impl Writer {
     /// Sends a batch off, if need be when the oldest one in the air has landed; that one goes
     /// into the file while this one is being encoded.
     pub(super) fn launch(&mut self, image: usize, ids: &[u64], pixels: Pixels) -> Result<()> {
-        let full = self.flights.len() >= pixels.abreast(&*self.engine);
+        let abreast = pixels.abreast(&*self.engine);
+        // More than one, where there were more abreast before.
+        while self.flights.len() > abreast {
+            let landed = self.take_landed()?;
+            landed.map_or(Ok(()), |landed| self.unload(landed))?;
+        }
+        let full = self.flights.len() == abreast;
         let before = if full { self.take_landed()? } else { None };
         let canvas = &self.canvases[image];
         let batch = self.batch(image, ids);

@@ -60,9 +60,9 @@ const LINE: usize = 64;
 pub fn will_write(memory: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for at in (0..bytes).step_by(LINE) {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a hint, which neither reads nor writes nor faults.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(memory.wrapping_add(at).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(memory.wrapping_add(at).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (memory, bytes, LINE);

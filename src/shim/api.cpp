@@ -11,14 +11,9 @@ GDALDataset *Dataset(void *hDataset)
     return GDALDataset::FromHandle(static_cast<GDALDatasetH>(hDataset));
 }
 
-// A dataset of this copy of the library, as what it is.
 template <class T> T *Ours(void *hDataset)
 {
-    GDALDataset *poDS = Dataset(hDataset);
-    // GTiff answers every name (3.6), a proxy with what it stands for.
-    if (poDS->GetInternalHandle(GPUGTiffHandleName().c_str()) != poDS)
-        return nullptr;
-    return dynamic_cast<T *>(poDS);
+    return GPUGTiffOurs<T>(Dataset(hDataset));
 }
 
 void RaiseOpenFailed(const GDALOpenInfo &oOpenInfo)

@@ -1,5 +1,8 @@
 #include "copy.h"
 
+#include <sys/stat.h>
+
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -37,7 +40,7 @@ class Pipelined
 {
   public:
     explicit Pipelined(GDALDataset *poSource)
-        : m_poOurs(dynamic_cast<GPUGTiffDataset *>(poSource))
+        : m_poOurs(GPUGTiffOurs<GPUGTiffDataset>(poSource))
     {
         if (m_poOurs)
             m_poOurs->SetPipelined(true);
@@ -69,6 +72,26 @@ bool Report(double dfDone, GDALProgressFunc pfnProgress, void *pProgressData)
     return false;
 }
 
+// Whether this process has the file of this name open, as the dataset of that name
+// has: one that was put into its place since then is another file.
+bool IsOpen(const std::string &osName)
+{
+    if (STARTS_WITH(osName.c_str(), "/vsi"))
+        return true;
+    VSIStatBufL sNamed;
+    if (VSIStatL(osName.c_str(), &sNamed) != 0)
+        return false;
+    const CPLStringList aosOpen(VSIReadDir("/proc/self/fd"));
+    for (int i = 0; i < aosOpen.Count(); ++i)
+    {
+        struct stat sOpen;
+        if (fstat(atoi(aosOpen[i]), &sOpen) == 0 &&
+            sOpen.st_dev == sNamed.st_dev && sOpen.st_ino == sNamed.st_ino)
+            return true;
+    }
+    return false;
+}
+
 // A TIFF whose tiles may be copied as they are: opened for reading by GTiff or by
 // us under its own name.
 std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree>
@@ -85,7 +108,7 @@ SourceImage(const gpugtiff::File *psTarget, GDALDataset *poSrcDS,
     std::string osName = poSrcDS->GetDescription();
     if (STARTS_WITH_CI(osName.c_str(), "GPUGTIFF:"))
         osName = osName.substr(strlen("GPUGTIFF:"));
-    if (STARTS_WITH_CI(osName.c_str(), "GTIFF_DIR:"))
+    if (STARTS_WITH_CI(osName.c_str(), "GTIFF_DIR:") || !IsOpen(osName))
         return poImage;
     GDALRasterBand *poFirst = poSrcDS->GetRasterBand(1);
     const char *pszOffset = poFirst->GetMetadataItem("IFD_OFFSET", "TIFF");
@@ -271,7 +294,7 @@ bool GPUGTiffCopy::ToFile(const gpugtiff::File *psFile,
     if (nCopied < 0)
         return false;
     // A dataset of ours decodes them as its own options say.
-    auto poOurs = dynamic_cast<GPUGTiffDataset *>(m_poSource);
+    auto poOurs = GPUGTiffOurs<GPUGTiffDataset>(m_poSource);
     const gpugtiff::Image *psTiles = poOurs ? poOurs->Image() : poTiles.get();
     if (nCopied == 0 && !Pixels(psOutput, 0, nullptr, psTiles, 0, m_dfShare))
         return false;

@@ -28,6 +28,15 @@ GDALDataset *GPUGTiffOpenByUs(GDALOpenInfo *poOpenInfo);
 // answer, each with itself. Types can't tell: another copy's have the same names.
 std::string GPUGTiffHandleName();
 
+// A dataset of this copy of the library, as what it is; else nullptr.
+template <class T> T *GPUGTiffOurs(GDALDataset *poDS)
+{
+    // GTiff answers every name (3.6), a proxy with what it stands for.
+    if (poDS->GetInternalHandle(GPUGTiffHandleName().c_str()) != poDS)
+        return nullptr;
+    return dynamic_cast<T *>(poDS);
+}
+
 // Whether a request wants the pixels of its window as they are.
 bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
                      int nBufXSize, int nBufYSize,

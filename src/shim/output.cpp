@@ -84,10 +84,11 @@ CPLErr GPUGTiffOutput::Finish()
     GDALDataset *poInner = m_poInner;
     m_poInner = nullptr;
     GDALClose(GDALDataset::ToHandle(poInner));
+    // The header is last: where a file opens, what belongs beside it is there.
+    const bool bBeside = m_poHollow->MoveSidecars();
     if (g_poApi->output_finish(m_poOutput.get(), m_poHollow->Name().c_str()) !=
-        0)
-        eErr = CE_Failure;
-    else if (!m_poHollow->MoveSidecars())
+            0 ||
+        !bBeside)
         eErr = CE_Failure;
     m_poOutput.reset();
     m_poHollow.reset();

@@ -140,6 +140,25 @@ def test_damage(made, tmp_path, how, ignored, opener):
         assert not os.path.exists(str(tmp_path / "ours.tif"))
 
 
+@OPENERS
+@pytest.mark.parametrize("codec, way", [("NONE", "NO"), ("LZW", "NO"), ("LZW", "AUTO")])
+def test_another_file_under_its_name(tmp_path, codec, way, opener):
+    """What the dataset shows is what is written, whatever was put into its file's place since."""
+    rasters = [written.Raster(harness.rng("replaced", k), "uint8", (1, 200, 200)) for k in range(2)]
+    alike = dict(TILED="YES", BLOCKXSIZE=64, BLOCKYSIZE=64)
+    paths = [str(tmp_path / name) for name in ("a.tif", "b.tif")]
+    for path, raster in zip(paths, rasters):
+        ds = written.copy(path, raster.mem(), "GTiff", COMPRESS=codec, **alike)
+        ds = None
+    source = opener(paths[0])
+    os.replace(paths[1], paths[0])
+    for target in ("LZW", "ZSTD"):
+        out = str(tmp_path / (target + ".tif"))
+        ds = written.copy(out, source, COMPRESS=target, COPY_TILES=way, **alike)
+        ds = None
+        harness.same_bytes(written.read_gtiff(out), rasters[0].whole(), "as it was opened")
+
+
 @pytest.mark.parametrize("stop", [0.2, 0.6])
 def test_progress_and_cancel(tmp_path, stop):
     raster = written.Raster(harness.rng("progress"), "uint8", (3, 900, 900))

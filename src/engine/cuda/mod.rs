@@ -442,10 +442,15 @@ impl Course {
             let left = deadline.saturating_duration_since(Instant::now());
             self.works.gpu.arena.wait(left.min(Duration::from_millis(100)));
             self.go_on();
-            if !self.legs.is_empty() || left.is_zero() {
+            if !self.legs.is_empty() || left.is_zero() || !self.is_welcome() {
                 return;
             }
         }
+    }
+
+    /// Whether the device takes such tiles still: a refusal, for want of memory, is no reason to wait.
+    fn is_welcome(&self) -> bool {
+        self.works.plan(&self.batch.spec, self.plan.direct).is_some()
     }
 
     fn walk(&self, tiles: Vec<TileJob>, sink: &dyn PixelSink) -> Vec<TileError> {
@@ -480,17 +485,19 @@ impl Staged for Course {
             if self.begun == self.batch.tiles.len() {
                 return failed;
             }
-            if !self.works.patience().is_zero() && self.works.gpu.device.usable() {
+            if !self.works.patience().is_zero() && self.is_welcome() {
                 self.wait_for_a_lane();
                 if !self.legs.is_empty() {
                     continue;
                 }
             }
-            // The device is busy with another dataset: one batch's worth is done here.
-            let rest = &self.batch.tiles[self.begun..];
-            let now = rest[..self.plan.fitting(rest).max(1)].to_vec();
+            let mut now = self.batch.tiles[self.begun..].to_vec();
+            if self.is_welcome() {
+                // The device is busy with another dataset: one batch's worth is done here.
+                now.truncate(self.plan.fitting(&now).max(1));
+                self.works.tally.busy.add(now.len() as u64);
+            }
             self.begun += now.len();
-            self.works.tally.busy.add(now.len() as u64);
             failed.extend(self.walk(now, sink));
         }
     }

@@ -378,6 +378,29 @@ fn sizes_that_tests_choose() {
 }
 
 #[test]
+fn a_compressor_that_is_wrong_says_nothing_of_it() {
+    let name = "nvcomp::a_compressor_that_is_wrong_says_nothing_of_it";
+    isolated(name, &[("WRONG_PACK", "1000")], || {
+        start(0);
+        for codec in [Codec::Deflate(2), Codec::Zstd] {
+            let altered = || {
+                let streams = compress(codec, &chunks(), None).unwrap();
+                let result = decompress(codec, &streams, 20_000, 0).unwrap();
+                assert_eq!((result.statuses, result.actual), (vec![0; 4], sizes(&chunks())));
+                let pairs = result.buffers.into_iter().zip(chunks());
+                let differences = |(buffer, chunk): (Vec<u8>, Vec<u8>)| {
+                    buffer.iter().zip(&chunk).filter(|(a, b)| a != b).count()
+                };
+                pairs.map(differences).collect::<Vec<_>>()
+            };
+            // The first twenty chunks are right: those of a trial.
+            (0..5).for_each(|_| assert_eq!(altered(), [0; 4]));
+            assert_eq!(altered(), [1; 4]);
+        }
+    });
+}
+
+#[test]
 fn tables_are_read_when_the_batch_runs() {
     isolated("nvcomp::tables_are_read_when_the_batch_runs", &[], || {
         start(0);
