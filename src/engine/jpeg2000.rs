@@ -26,6 +26,8 @@ const EOC: u16 = 0xFFD9;
 const COMPONENTS: usize = 42;
 /// Tile-parts name their tile in 16 bits.
 const MOST_TILES: u64 = 65_535;
+/// Pixels of one of its tiles: a tile of the file has no more bytes than that.
+const MOST_PIXELS: u64 = 1 << 30;
 
 /// What TIFF says of tiles of JPEG 2000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -280,6 +282,10 @@ fn size(stream: &[u8]) -> std::result::Result<(Codestream, u64, usize), &'static
     }
     let tiles = u64::from((right - tile_left).div_ceil(tile_width))
         * u64::from((bottom - tile_top).div_ceil(tile_height));
+    // A decoder makes room for a tile, however little of it is in the image.
+    if u64::from(tile_width) * u64::from(tile_height) > MOST_PIXELS {
+        return Err("tiles that are larger than any image here");
+    }
     if tiles > MOST_TILES {
         return Err("more tiles than can be told apart");
     }

@@ -92,6 +92,18 @@ fn a_stream_must_hold_its_tile() {
     assert!(Codestream::of_tile(&right, &beyond, fixture!("u8-cropped")).is_err());
 }
 
+/// GDAL counts the block that it makes for such a tile as used, and does not take that back where there
+/// is no memory for it: the process's cache is full from then on.
+#[test]
+fn tiles_larger_than_any_image_are_refused() {
+    let spec = spec(1, 1, Kind { signed: false, ycbcr: false });
+    let mut stream = fixture!("u8").to_vec();
+    for (width, refused) in [(1u32 << 24, false), (1 << 30, true)] {
+        stream[24..28].copy_from_slice(&width.to_be_bytes());
+        assert_eq!(check(&stream, &spec).is_err(), refused, "{width}");
+    }
+}
+
 #[test]
 fn every_cut_and_every_bit_is_survived() {
     for stream in [&fixture!("u8")[..], fixture!("u8-tiles"), fixture!("u8x3-lossy")] {
