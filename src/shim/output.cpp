@@ -76,6 +76,18 @@ CPLErr GPUGTiffOutput::FlushBands()
     return eErr;
 }
 
+// A mask in a .msk is GDAL's own dataset. It is closed before the header is
+// written: where a file opens, what belongs beside it is whole.
+bool GPUGTiffOutput::CloseMaskBeside()
+{
+    if (!oOvManager.IsInitialized() || !oOvManager.HaveMaskFile())
+        return true;
+    const auto nErrors = CPLGetErrorCounter();
+    oOvManager.CloseDependentDatasets();
+    return CPLGetErrorCounter() == nErrors ||
+           CPLGetLastErrorType() != CE_Failure;
+}
+
 // The end of writing: the hollow dataset is closed, so that GTiff says its last
 // word on the tags, and the file gets them.
 CPLErr GPUGTiffOutput::Finish()
@@ -132,7 +144,12 @@ CPLErr GPUGTiffOutput::CloseInner()
     }
     CPLErr eErr = CE_None;
     if (m_poOutput)
-        eErr = Finish();
+    {
+        if (!CloseMaskBeside())
+            eErr = CE_Failure;
+        if (Finish() != CE_None)
+            eErr = CE_Failure;
+    }
     else if (m_poInner != nullptr)
     {
         FlushBands();

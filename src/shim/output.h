@@ -114,6 +114,7 @@ class GPUGTiffOutput final : public GDALProxyDataset
 
   private:
     CPLErr FlushBands();
+    bool CloseMaskBeside();
     CPLErr Finish();
     CPLErr CloseInner();
 

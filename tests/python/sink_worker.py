@@ -87,7 +87,18 @@ def inverted(plane):
     return bytes(plane).translate(bytes(range(255, -1, -1)))
 
 
-WAYS = {f.__name__: f for f in (copy, rows, bands, upwards, flushed, again)}
+def masked(source):
+    """Create() with a mask: inside, or beside by a dataset of GDAL's own."""
+    ds = _create(source)
+    w, h = source.RasterXSize, source.RasterYSize
+    if ds is None or ds.CreateMaskBand(gdal.GMF_PER_DATASET) != 0:
+        return False
+    mask = source.GetRasterBand(1).GetMaskBand()
+    return ds.GetRasterBand(1).GetMaskBand().WriteRaster(0, 0, w, h, mask.ReadRaster()) == 0 and all(
+        _put(source, ds, 0, y, w, min(64, h - y)) for y in range(0, h, 64))
+
+
+WAYS = {f.__name__: f for f in (copy, rows, bands, upwards, flushed, again, masked)}
 
 
 # ---- one job -------------------------------------------------------------------------------
