@@ -14,7 +14,8 @@ use crate::io::ByteSource;
 use crate::tiff::header::{ByteOrder, Header};
 use crate::tiff::ifd::{Ifd, Place};
 use crate::tiff::layout::Layout;
-use crate::tiff::striles::Striles;
+use crate::tiff::leaders::{Found, Leaders};
+use crate::tiff::striles::{ByteRange, Striles};
 use crate::tiff::tag;
 
 /// An uncompressed image in one strip is read in slices of about this size.
@@ -64,6 +65,8 @@ pub struct Image {
     /// GDAL's blocks are our tiles, so that GDAL's block cache can keep them.
     pub blocks_are_tiles: bool,
     striles: Striles,
+    /// Tells more of what a remote file holds than its arrays, and with fewer requests.
+    leaders: Option<Leaders>,
     /// Bytes of one row, where one uncompressed strip is read in slices.
     sliced: Option<u64>,
 }
@@ -85,6 +88,8 @@ impl Image {
         let mut spec = spec(&layout, expected)?;
         plain_colours(&*source, &ifd, &spec)?;
         let striles = Striles::new(&header, &ifd, &layout)?;
+        let find = || Leaders::find(&*source, &header, &ifd, &layout);
+        let leaders = source.remote().then(find).flatten();
         arrays_inside(&ifd, source.len())?;
         let mut grid = Grid {
             width: layout.width,
@@ -112,15 +117,24 @@ impl Image {
         spec.width = grid.tile_width as usize;
         spec.height = grid.tile_height as usize;
         if let Some(offset) = expected.first_tile {
-            let range = striles.range(&*source, 0)?;
-            if range.map(|r| r.offset) != Some(offset) {
+            let offsets = Striles::new(&header, &ifd, &layout)?.offsets_only();
+            if offsets.offsets(&*source, &[0])? != [offset] {
                 return unsupported("an overview or mask whose file is not clear");
             }
         }
         let spec = Arc::new(spec);
         let tiled = layout.tiled;
-        let image =
-            Image { ifd_offset, spec, grid, source, tiled, blocks_are_tiles, striles, sliced };
+        let image = Image {
+            ifd_offset,
+            spec,
+            grid,
+            source,
+            tiled,
+            blocks_are_tiles,
+            striles,
+            leaders,
+            sliced,
+        };
         if old_style_lzw(&image)? {
             return unsupported("old-style LZW");
         }
@@ -166,6 +180,30 @@ impl Image {
         (tile_height - padding) as usize
     }
 
+    /// Tiles are about to be asked for: what a remote file holds of them is fetched in one go, with
+    /// what lies between them.
+    pub fn fetch(&self, tiles: &[Tile]) {
+        let Some(leaders) = self.leaders.as_ref().filter(|_| !tiles.is_empty()) else { return };
+        let ids: Vec<u64> = tiles.iter().map(|&tile| self.grid.index(tile)).collect();
+        // What is wrong is told when the tiles are asked for.
+        if let Ok(extents) = leaders.extents(&*self.source, &ids) {
+            self.source.fetch(&extents);
+        }
+    }
+
+    fn range(&self, index: u64) -> Result<Option<ByteRange>> {
+        match &self.leaders {
+            Some(leaders) => match leaders.locate(&*self.source, index)? {
+                Found::At(ByteRange { offset, len }) => {
+                    self.striles.check(index, offset, len, self.source.len())
+                }
+                Found::LeftOut => Ok(None),
+                Found::Unknown => self.striles.range(&*self.source, index),
+            },
+            None => self.striles.range(&*self.source, index),
+        }
+    }
+
     /// Where the tile's bytes are; `None` if the file leaves it out.
     pub fn job(&self, tile: Tile) -> Result<Option<TileJob>> {
         let id = self.grid.index(tile);
@@ -183,7 +221,7 @@ impl Image {
             ),
             None => (id, 0),
         };
-        let Some(range) = self.striles.range(&*self.source, index)? else { return Ok(None) };
+        let Some(range) = self.range(index)? else { return Ok(None) };
         let len = match self.sliced {
             Some(row) => {
                 let len = row * rows as u64;

@@ -184,8 +184,15 @@ impl Reader {
         let cover = self.image.grid.cover(&caller.window());
         let way = self.step(&mut state, caller);
         let mut work = Work { streaming: way.is_some(), ..Work::default() };
-        for tile in self.image.grid.tiles(cover, caller.planes()) {
-            self.serve(&state, caller, tile, &mut work);
+        let missing: Vec<Tile> = self
+            .image
+            .grid
+            .tiles(cover, caller.planes())
+            .filter(|&tile| !self.serve(&state, caller, tile, &mut work))
+            .collect();
+        self.image.fetch(&missing);
+        for tile in missing {
+            self.plan(caller, tile, &mut work);
         }
         let pending = std::mem::take(&mut work.pending);
         if self.must_hold(caller, &pending) {
@@ -208,8 +215,10 @@ impl Reader {
     /// dataset knows.
     pub fn read_apart(&self, caller: &dyn Caller) -> Result<bool> {
         let cover = self.image.grid.cover(&caller.window());
-        let mut tiles = Vec::new();
-        for tile in self.image.grid.tiles(cover, caller.planes()) {
+        let wanted: Vec<Tile> = self.image.grid.tiles(cover, caller.planes()).collect();
+        self.image.fetch(&wanted);
+        let mut tiles = Vec::with_capacity(wanted.len());
+        for tile in wanted {
             match self.image.job(tile) {
                 Ok(Some(job)) => tiles.push(job),
                 Ok(None) | Err(_) => return Ok(false),
@@ -220,29 +229,33 @@ impl Reader {
         Ok(work.failed.is_empty())
     }
 
-    /// Serves a tile from where it is already, or notes that it must be decoded.
-    fn serve(&self, state: &State, caller: &dyn Caller, tile: Tile, work: &mut Work) {
+    /// Serves a tile from where it is already; false if it is nowhere.
+    fn serve(&self, state: &State, caller: &dyn Caller, tile: Tile, work: &mut Work) -> bool {
         if caller.cached(tile) {
-            return;
+            return true;
         }
         let id = self.image.grid.index(tile);
-        if let Some((load, kept)) = state.find(id) {
-            let keeps = caller.expect(tile, work.streaming);
-            caller.put(id, kept.pixels());
-            caller.settle(tile, true);
-            if kept.is_new() {
-                self.counters.tiles_touched.bump();
-                self.count_decoded(1);
-                self.counters.tiles_from_ahead.bump();
-            }
-            drop(kept);
-            let all = caller.window().contains(&self.image.grid.rect(tile));
-            if keeps || all {
-                load.shelf.remove(id);
-            }
-            work.decoded = true;
-            return;
+        let Some((load, kept)) = state.find(id) else { return false };
+        let keeps = caller.expect(tile, work.streaming);
+        caller.put(id, kept.pixels());
+        caller.settle(tile, true);
+        if kept.is_new() {
+            self.counters.tiles_touched.bump();
+            self.count_decoded(1);
+            self.counters.tiles_from_ahead.bump();
         }
+        drop(kept);
+        let all = caller.window().contains(&self.image.grid.rect(tile));
+        if keeps || all {
+            load.shelf.remove(id);
+        }
+        work.decoded = true;
+        true
+    }
+
+    /// Notes what must be decoded for a tile, fills in what the file leaves out.
+    fn plan(&self, caller: &dyn Caller, tile: Tile, work: &mut Work) {
+        let id = self.image.grid.index(tile);
         match self.image.job(tile) {
             Ok(Some(job)) => work.pending.push(job),
             Ok(None) => {

@@ -4,6 +4,7 @@
 //! a safe function around one or two of them.
 
 pub mod dataset;
+pub mod fetched;
 pub mod jpeg2000;
 pub mod log;
 pub mod memory;

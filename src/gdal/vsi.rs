@@ -4,7 +4,8 @@
 //! else goes through one VSI handle under a lock, many ranges in one call; workers
 //! that read on a caller's behalf get that caller's thread-local configuration,
 //! since credentials live there. A forked child opens handles of its own: a
-//! handle's position is shared with the parent.
+//! handle's position is shared with the parent. Of a remote file, ranges that lie
+//! close to each other are one request.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
@@ -18,6 +19,7 @@ use gdal_sys::{
     VSILFILE,
 };
 
+use super::fetched::{Fetched, MOST};
 use super::log::c_string;
 use crate::error::{Cause, Error, Result};
 use crate::io::ByteSource;
@@ -26,9 +28,16 @@ use crate::process::PerProcess;
 /// Announced reads are cut to what Linux reads ahead for one announcement.
 const ADVICE_BYTES: u64 = 128 << 10;
 
+/// Bytes between two ranges of a remote file that cost less than one more request: in a COG
+/// what lies between two tiles is a few bytes, or a tile of the mask, for which there is also a
+/// share of the range. Much more than is asked for is never read.
+const GAP: u64 = 64;
+const GAP_SHARE: u64 = 4;
+
 /// A file opened by its GDAL path.
 pub struct VsiFile {
     path: CString,
+    fetched: Fetched,
     plain: Option<Plain>,
     handle: PerProcess<Mutex<Option<Handle>>>,
 }
@@ -65,7 +74,8 @@ impl VsiFile {
     /// `open` must be NULL or an open handle of this file.
     pub unsafe fn open(path: &str, open: *mut VSILFILE) -> Result<VsiFile> {
         let path = c_string(path);
-        let mut file = VsiFile { path, plain: None, handle: PerProcess::new() };
+        let mut file =
+            VsiFile { path, fetched: Fetched::new(), plain: None, handle: PerProcess::new() };
         let elsewhere = file.path.to_bytes().starts_with(b"/vsi");
         if !elsewhere && !open.is_null() {
             // SAFETY: the caller's promise.
@@ -125,13 +135,18 @@ pub(super) unsafe fn plain(handle: *mut VSILFILE) -> Option<Plain> {
     (own >= 0).then_some(Plain(own))
 }
 
-/// Whether sorted ranges follow each other with nothing but a tile's leader and
-/// trailer (as in a COG) in between.
-fn is_one_run(ranges: &[(u64, &mut [u8])]) -> bool {
-    ranges.windows(2).all(|pair| {
-        let end = pair[0].0 + pair[0].1.len() as u64;
-        (end..end + 16).contains(&pair[1].0)
-    })
+/// What ascending ranges (start, end) cover, those close to each other as one.
+fn runs(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in ranges {
+        match runs.last_mut() {
+            Some(run) if start.saturating_sub(run.1) <= GAP + (end - start) / GAP_SHARE => {
+                run.1 = run.1.max(end);
+            }
+            _ => runs.push((start, end)),
+        }
+    }
+    runs
 }
 
 fn failed(offset: u64, len: usize, why: impl Into<String>) -> Error {
@@ -254,33 +269,83 @@ impl VsiFile {
         unsafe { VSIHasOptimizedReadMultiRange(self.path.as_ptr()) != 0 }
     }
 
-    /// One read for ranges that follow each other: GDAL's network file systems
-    /// cache and read ahead for these, not for many ranges at once.
-    fn read_run(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        let (Some((start, _)), Some((last, tail))) = (ranges.first(), ranges.last()) else {
-            return Ok(());
-        };
-        let (start, len) = (*start, (last - start) as usize + tail.len());
-        let mut run = Vec::new();
-        run.try_reserve_exact(len)
-            .map_err(|_| Error::OutOfMemory { bytes: len as u64, place: "a run of tiles" })?;
-        run.resize(len, 0);
-        self.read_at(start, &mut run)?;
+    /// Reads runs whole. A single one by a plain read: GDAL's network file systems cache and
+    /// read ahead for these, not for many ranges at once.
+    fn read_runs(&self, runs: &[(u64, u64)]) -> Result<Vec<Vec<u8>>> {
+        let mut read = Vec::with_capacity(runs.len());
+        for (start, end) in runs {
+            let bytes = end - start;
+            let mut run = Vec::new();
+            usize::try_from(bytes)
+                .ok()
+                .and_then(|len| run.try_reserve_exact(len).ok().map(|()| run.resize(len, 0)))
+                .ok_or(Error::OutOfMemory { bytes, place: "a run of tiles" })?;
+            read.push(run);
+        }
+        let mut ranges: Vec<(u64, &mut [u8])> =
+            runs.iter().zip(&mut read).map(|((start, _), run)| (*start, &mut run[..])).collect();
+        self.read_many(&mut ranges)?;
+        Ok(read)
+    }
+
+    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        if self.plain.is_some() {
+            return ranges.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf));
+        }
+        // In file order: a compressed stream (/vsigzip/) can only go forward.
+        ranges.sort_by_key(|(offset, _)| *offset);
+        if self.is_remote() {
+            return self.read_remote(ranges);
+        }
+        self.read_many(ranges)
+    }
+
+    /// Ascending ranges: what was fetched, and the rest in as few requests as it takes.
+    fn read_remote(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let mut rest: Vec<(u64, &mut [u8])> = Vec::with_capacity(ranges.len());
         for (offset, buf) in ranges {
-            let at = (*offset - start) as usize;
+            if !self.fetched.take(*offset, buf) {
+                rest.push((*offset, buf));
+            }
+        }
+        let end = |offset: u64, buf: &[u8]| offset.saturating_add(buf.len() as u64);
+        let runs = runs(rest.iter().map(|(offset, buf)| (*offset, end(*offset, buf))));
+        if runs.len() == rest.len() {
+            return self.read_many(&mut rest);
+        }
+        let read = self.read_runs(&runs)?;
+        let mut runs = runs.iter().zip(&read).peekable();
+        for (offset, buf) in rest {
+            while runs.peek().is_some_and(|((_, end), _)| offset >= *end) {
+                runs.next();
+            }
+            let Some(((start, _), run)) = runs.peek() else { break };
+            let at = (offset - start) as usize;
             buf.copy_from_slice(&run[at..at + buf.len()]);
         }
         Ok(())
     }
 
-    fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        if self.plain.is_some() || ranges.len() < 2 {
-            return ranges.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf));
+    fn fetch(&self, ranges: &[(u64, u64)]) {
+        let len = self.len();
+        let mut ranges: Vec<(u64, u64)> = ranges
+            .iter()
+            .map(|&(offset, bytes)| (offset, offset.saturating_add(bytes).min(len)))
+            .filter(|&(start, end)| start < end)
+            .collect();
+        ranges.sort_unstable();
+        let runs = runs(ranges.into_iter());
+        if runs.iter().map(|(start, end)| end - start).sum::<u64>() > MOST {
+            return;
         }
-        // In file order: a compressed stream (/vsigzip/) can only go forward.
-        ranges.sort_by_key(|(offset, _)| *offset);
-        if self.is_remote() && is_one_run(ranges) {
-            return self.read_run(ranges);
+        if let Ok(read) = self.read_runs(&runs) {
+            runs.iter().zip(read).for_each(|((start, _), run)| self.fetched.put(*start, run));
+        }
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        if ranges.len() < 2 {
+            return ranges.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf));
         }
         let mut data: Vec<*mut c_void> =
             ranges.iter_mut().map(|(_, buf)| buf.as_mut_ptr().cast()).collect();
@@ -406,6 +471,14 @@ impl ByteSource for VsiSource {
 
     fn remote(&self) -> bool {
         self.file.is_remote()
+    }
+
+    fn fetch(&self, ranges: &[(u64, u64)]) {
+        self.with_config(|file| file.fetch(ranges));
+    }
+
+    fn fetched(&self, offset: u64, buf: &mut [u8]) -> bool {
+        self.file.fetched.copy(offset, buf)
     }
 
     fn advise(&self, ranges: &[(u64, u64)]) {

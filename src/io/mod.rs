@@ -41,6 +41,16 @@ pub trait ByteSource: Send + Sync {
         false
     }
 
+    /// Fetches ranges (offset, length) of a remote file that are read soon, in one go and with
+    /// what lies between neighbours. Nothing happens where that is too much to keep, or fails:
+    /// whoever reads them learns why.
+    fn fetch(&self, _ranges: &[(u64, u64)]) {}
+
+    /// Copies bytes that [`fetch`](ByteSource::fetch) brought; false if they are not here.
+    fn fetched(&self, _offset: u64, _buf: &mut [u8]) -> bool {
+        false
+    }
+
     /// The file itself, where it is a local one that is open: for those who read it by other means.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -147,6 +147,32 @@ GDALRasterBand *GPUGTiffDataset::BorrowedMask(int nBandIn)
                                      : nullptr;
 }
 
+// A level in the same file as its parent, where every look costs a request: GTiff
+// says of a file that is laid out as a COG that its levels are inside.
+bool GPUGTiffDataset::IsInRemoteCOG() const
+{
+    const GPUGTiffDataset *poRoot = this;
+    for (; poRoot->m_poParent != nullptr; poRoot = poRoot->m_poParent)
+    {
+        if (poRoot->m_osInnerName != poRoot->m_poParent->m_osInnerName)
+            return false;
+    }
+    const char *pszLayout =
+        poRoot->m_poInner->GetMetadataItem("LAYOUT", "IMAGE_STRUCTURE");
+    return pszLayout != nullptr && EQUAL(pszLayout, "COG") &&
+           VSIHasOptimizedReadMultiRange(m_osInnerName.c_str());
+}
+
+// A block of the mask of an image that GTiff reads: from afar it reads both.
+GDALRasterBlock *GPUGTiffDataset::HeldByGTiff(int nBandIn, int nColumn,
+                                              int nRow) const
+{
+    return m_bReadByGTiffToo
+               ? m_poInner->GetRasterBand(nBandIn)->TryGetLockedBlockRef(nColumn,
+                                                                         nRow)
+               : nullptr;
+}
+
 bool GPUGTiffDataset::OpenImage()
 {
     if (eAccess == GA_Update || nBands == 0 || m_poFile == nullptr)
@@ -178,7 +204,9 @@ bool GPUGTiffDataset::OpenImage()
     sFacts.converted = m_poInner->GetMetadataItem("SOURCE_COLOR_SPACE",
                                                   "IMAGE_STRUCTURE") != nullptr;
     // A level's file is a conclusion (see Wrap): let GTiff confirm it.
-    if (m_poParent != nullptr)
+    const bool bInRemoteCOG = m_poParent != nullptr && IsInRemoteCOG();
+    m_bReadByGTiffToo = bInRemoteCOG && m_nBit > 0 && !m_poParent->DecodesHere();
+    if (m_poParent != nullptr && !bInRemoteCOG)
     {
         const char *pszFirst =
             poFirst->GetMetadataItem("BLOCK_OFFSET_0_0", "TIFF");
@@ -255,8 +283,11 @@ GDALDataset *GPUGTiffDataset::ThreadedInner()
     if (!m_bThreadedTried)
     {
         m_bThreadedTried = true;
+        // In threads GTiff asks a server for every tile by itself, without for
+        // neighbours at once.
         const int nThreads = g_poApi->file_threads(m_poFile);
-        if (nThreads > 1)
+        if (nThreads > 1 &&
+            !VSIHasOptimizedReadMultiRange(m_osInnerName.c_str()))
         {
             GDALOpenInfo oOpenInfo(m_osInnerName.c_str(),
                                    GDAL_OF_RASTER | GDAL_OF_INTERNAL);

@@ -183,6 +183,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
                    const int *panBandMap,
                    const GDALRasterIOExtraArg *psExtraArg) const;
     void CountPassed(bool bBlock) const;
+    GDALRasterBlock *HeldByGTiff(int nBandIn, int nColumn, int nRow) const;
     MetadataList Counters();
 
     CPLErr IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize,
@@ -247,6 +248,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
     GDALDataset *ThreadedInner();
     void DropThreaded();
     CPLErr CloseInner();
+    bool IsInRemoteCOG() const;
     bool OpenImage();
     bool ReadWindow(gpugtiff::Request &sRequest,
                     GDALRasterIOExtraArg *psExtraArg, CPLErr &eErr);
@@ -271,6 +273,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
     bool m_bImageTried = false;
     bool m_bOverlaid = false;
     bool m_bOursAlone = false;
+    bool m_bReadByGTiffToo = false;
     uint64_t m_nDirectory = 0;
     bool m_bInnerHasRead = false;
     bool m_bPipelined = false;

@@ -62,6 +62,12 @@ bool GPUGTiffDataset::ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff,
     int nBlockY = 0;
     poBand->GetBlockSize(&nBlockX, &nBlockY);
     const GDALDataType eType = poBand->GetRasterDataType();
+    if (GDALRasterBlock *poHeld = HeldByGTiff(nBandIn, nBlockXOff, nBlockYOff))
+    {
+        memcpy(pImage, poHeld->GetDataRef(), poHeld->GetBlockSize());
+        poHeld->DropLock();
+        return true;
+    }
     gpugtiff::Request sRequest = {};
     sRequest.x = nBlockXOff * nBlockX;
     sRequest.y = nBlockYOff * nBlockY;
@@ -108,9 +114,11 @@ bool GPUGTiffDataset::ReadWindow(gpugtiff::Request &sRequest,
 int GPUGTiffDataset::FindBlock(void *pCall, int nBandIn, int nColumn, int nRow,
                                gpugtiff::Block *psBlock)
 {
-    GDALRasterBand *poBand =
-        static_cast<Call *>(pCall)->poDS->GetRasterBand(nBandIn);
-    GDALRasterBlock *poBlock = poBand->TryGetLockedBlockRef(nColumn, nRow);
+    GPUGTiffDataset *poDS = static_cast<Call *>(pCall)->poDS;
+    GDALRasterBlock *poBlock =
+        poDS->GetRasterBand(nBandIn)->TryGetLockedBlockRef(nColumn, nRow);
+    if (poBlock == nullptr)
+        poBlock = poDS->HeldByGTiff(nBandIn, nColumn, nRow);
     if (poBlock == nullptr)
         return 0;
     *psBlock = {poBlock, poBlock->GetDataRef()};

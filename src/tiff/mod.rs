@@ -24,6 +24,7 @@ pub(crate) mod fixture;
 pub mod header;
 pub mod ifd;
 pub mod layout;
+pub mod leaders;
 pub mod overlay;
 pub mod striles;
 pub mod tag;

@@ -38,6 +38,9 @@ pub struct Striles {
     offsets: Array,
     counts: Counts,
     tiles: u64,
+    /// Entries that the first page lacks, so that pages of offsets begin where blocks of the file
+    /// do: what caches files by the block (/vsicurl/) then reads no two for one.
+    lacking: u64,
     /// Bytes of a whole decoded tile.
     tile_bytes: u64,
     /// The only strip of an image, whose byte count libtiff doubts.
@@ -82,8 +85,10 @@ impl Striles {
             Some(entry) => Counts::Stored(Array::new(entry, order, tiles)?),
             None => Counts::Computed(computed(ifd, layout)?),
         };
+        let offsets = Array::new(offsets, order, tiles)?;
         Ok(Striles {
-            offsets: Array::new(offsets, order, tiles)?,
+            lacking: offsets.lacking(),
+            offsets,
             counts,
             tiles,
             tile_bytes: layout.tile_bytes(),
@@ -98,6 +103,16 @@ impl Striles {
         Ok(self.ranges(source, [index])?.pop().flatten())
     }
 
+    /// The same, of which only offsets are read.
+    pub fn offsets_only(self) -> Striles {
+        Striles { counts: Counts::Computed(0), ..self }
+    }
+
+    /// How many tiles there are.
+    pub fn len(&self) -> u64 {
+        self.tiles
+    }
+
     /// Where many tiles are, in the order asked for, with few requests.
     pub fn ranges(
         &self,
@@ -106,16 +121,34 @@ impl Striles {
     ) -> Result<Vec<Option<ByteRange>>> {
         let indices: Vec<u64> = indices.into_iter().collect();
         let file_len = source.len();
+        let entries = self.entries(source, &indices, file_len)?;
+        let entries = indices.iter().zip(entries);
+        entries.map(|(index, (offset, len))| self.check(*index, offset, len, file_len)).collect()
+    }
+
+    /// What the file says of where many tiles begin.
+    pub fn offsets(&self, source: &dyn ByteSource, indices: &[u64]) -> Result<Vec<u64>> {
+        let entries = self.entries(source, indices, source.len())?;
+        Ok(entries.into_iter().map(|(offset, _)| offset).collect())
+    }
+
+    /// The entries of tiles, unchecked.
+    fn entries(
+        &self,
+        source: &dyn ByteSource,
+        indices: &[u64],
+        file_len: u64,
+    ) -> Result<Vec<(u64, u64)>> {
         let mut found = Vec::with_capacity(indices.len());
-        let mut rest = indices.as_slice();
+        let mut rest = indices;
         while !rest.is_empty() {
             let (group, pages) = self.next_group(rest)?;
             let pages = self.pages(source, pages, file_len)?;
             for index in group {
-                let page = pages.get(&(index / PAGE)).and_then(|page| page.as_ref());
-                let raw = page.and_then(|page| page.get((index % PAGE) as usize));
-                let (offset, len) = *raw.ok_or_else(|| self.beyond(*index))?;
-                found.push(self.check(*index, offset, len, file_len)?);
+                let number = self.page(*index);
+                let page = pages.get(&number).and_then(|page| page.as_ref());
+                let raw = page.and_then(|page| page.get((index - self.first(number)) as usize));
+                found.push(*raw.ok_or_else(|| self.beyond(*index))?);
             }
             rest = &rest[group.len()..];
         }
@@ -129,7 +162,7 @@ impl Striles {
             if *index >= self.tiles {
                 return Err(self.beyond(*index));
             }
-            let page = index / PAGE;
+            let page = self.page(*index);
             if pages.len() == MAX_READ && !pages.contains_key(&page) {
                 return Ok((&indices[..position], pages));
             }
@@ -162,7 +195,7 @@ impl Striles {
     fn read(&self, source: &dyn ByteSource, pages: &[u64], file_len: u64) -> Result<Vec<Page>> {
         let runs: Vec<(u64, u64)> = pages
             .chunk_by(|left, right| left + 1 == *right)
-            .map(|run| (run[0] * PAGE, ((run[run.len() - 1] + 1) * PAGE).min(self.tiles)))
+            .map(|run| (self.first(run[0]), self.first(run[run.len() - 1] + 1).min(self.tiles)))
             .collect();
         let mut arrays = vec![&self.offsets];
         if let Counts::Stored(counts) = &self.counts {
@@ -180,12 +213,23 @@ impl Striles {
                 source.read_at(*at, bytes)?;
             }
         }
-        let decoded = buffers.chunks_exact(arrays.len()).flat_map(|run| self.decode(run));
-        Ok(decoded.collect())
+        let runs = runs.iter().zip(buffers.chunks_exact(arrays.len()));
+        Ok(runs.flat_map(|((first, _), run)| self.decode(*first, run)).collect())
     }
 
-    /// Cuts the bytes of one run of pages into pages.
-    fn decode(&self, run: &[(Option<u64>, Vec<u8>)]) -> Vec<Page> {
+    /// The page that holds a tile's entry.
+    fn page(&self, index: u64) -> u64 {
+        // Does not overflow: tiles are counted in 31 bits.
+        (index + self.lacking) / PAGE
+    }
+
+    /// The first tile of a page.
+    fn first(&self, page: u64) -> u64 {
+        (page * PAGE).saturating_sub(self.lacking)
+    }
+
+    /// Cuts the bytes of one run of pages, the first tile's first, into pages.
+    fn decode(&self, first: u64, run: &[(Option<u64>, Vec<u8>)]) -> Vec<Page> {
         let offsets = run.first().map(|(_, bytes)| self.offsets.numbers(bytes));
         let counts = match (&self.counts, run.get(1)) {
             (Counts::Stored(array), Some((_, bytes))) => Some(array.numbers(bytes)),
@@ -196,11 +240,19 @@ impl Striles {
             (None, Counts::Computed(len)) => offsets.into_iter().map(|at| (at, *len)).collect(),
             (counts, _) => offsets.into_iter().zip(counts.into_iter().flatten()).collect(),
         };
-        pairs.chunks(PAGE as usize).map(Page::from).collect()
+        let page = self.first(self.page(first) + 1) - first;
+        let (head, rest) = pairs.split_at(pairs.len().min(page as usize));
+        std::iter::once(head).chain(rest.chunks(PAGE as usize)).map(Page::from).collect()
     }
 
     /// What libtiff and GTiff make of an entry.
-    fn check(&self, index: u64, offset: u64, len: u64, file_len: u64) -> Result<Option<ByteRange>> {
+    pub fn check(
+        &self,
+        index: u64,
+        offset: u64,
+        len: u64,
+        file_len: u64,
+    ) -> Result<Option<ByteRange>> {
         let len = if self.lone_strip { self.doubt(offset, len, file_len)? } else { len };
         if len == 0 {
             return Ok(None);
@@ -269,6 +321,15 @@ impl Array {
             Some(width) if *count >= tiles => Ok(Array { place: *place, width, order }),
             Some(_) => Err(Error::Unsupported(format!("tag {tag}: {count} of {tiles} tiles"))),
             None => Err(Error::Unsupported(format!("tag {tag} of type {kind}"))),
+        }
+    }
+
+    /// How many entries would fit between a block of the file, as large as a page, and the first. One
+    /// that lies in two blocks counts to the later: the earlier is more likely to be here already.
+    fn lacking(&self) -> u64 {
+        match self.place {
+            Place::At(base) => (base % (PAGE * self.width)).div_ceil(self.width),
+            Place::Inline(_) => 0,
         }
     }
 

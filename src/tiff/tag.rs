@@ -3,6 +3,8 @@
 //! Knows nothing of what a tag's value means. TIFF 6.0 section 2 and appendix A, and the
 //! BigTIFF types 16 to 18.
 
+/// NewSubfileType: bit 2 is set for a mask.
+pub const NEW_SUBFILE_TYPE: u16 = 254;
 /// ImageWidth.
 pub const IMAGE_WIDTH: u16 = 256;
 /// ImageLength, the number of rows.

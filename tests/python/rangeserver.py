@@ -8,6 +8,7 @@ import threading
 
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 256  # many ranges at once: what does not fit is tried again a second later
 
     def __init__(self, folder):
         super().__init__(("127.0.0.1", 0), Handler)
