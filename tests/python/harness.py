@@ -5,6 +5,7 @@ Set GPUGTIFF_TEST_DRIVER=GTiff to run GTiff against itself: the tests that count
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -203,6 +204,13 @@ def same_bytes(ours, theirs, where):
         return
     ours, theirs = bytes(ours), bytes(theirs)
     assert ours == theirs, "%s: %s" % (where, first_difference(ours, theirs))
+
+
+def digests(value):
+    """The value with a hash in place of all bytes in it: the difference of long ones takes pytest minutes to show."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return hashlib.sha256(value).hexdigest()
+    return [digests(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def bands_of(ds, overviews=True, masks=True):

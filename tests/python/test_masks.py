@@ -197,7 +197,7 @@ def test_nodata_set_on_a_read_only_dataset_and_holes(tmp_path, when):
             seen += [band.ReadRaster(0, 0, W, H, 50, 40, resample_alg=gdal.GRIORA_Average), band.GetMaskFlags()]
             seen += [band.ComputeStatistics(False), band.GetHistogram(approx_ok=0)]
         results.append(seen)
-    assert results[0] == results[1]
+    assert harness.digests(results[0]) == harness.digests(results[1])
     assert results[1][1] != bytes(len(results[1][1])), "nothing but zeros: nothing is compared"
 
 

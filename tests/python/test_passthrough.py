@@ -92,6 +92,32 @@ def test_half_float_of_tifffile(tmp_path, codec):
     check_passed(path)
 
 
+FLOATS_24 = {"none": [], "strips": ["COMPRESS=PACKBITS", "TILED=NO"], "deflate": ["COMPRESS=DEFLATE"],
+             "big_endian": ["COMPRESS=LZW", "ENDIANNESS=BIG"], "predictor": ["COMPRESS=DEFLATE"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("bands", [1, 2])
+@pytest.mark.parametrize("name", sorted(FLOATS_24))
+def test_float_of_24_bits(tmp_path, name, bands):
+    """Nobody at hand writes it: every three samples of a byte are called one. GTiff makes Float32 of them."""
+    options = ["INTERLEAVE=PIXEL", "PHOTOMETRIC=MINISBLACK"] + FLOATS_24[name]
+    path = _make(tmp_path / "f.tif", 3 * bands, gdal.GDT_Byte, options)
+    tiff = tiffpatch.Tiff(path)
+    samples = {258: [24] * bands, 277: [bands], 338: [0] * (bands - 1), 339: [3] * bands}
+    if name == "predictor":
+        samples[317] = [3]  # whatever the bytes then stand for, it is the same to both
+    for tag, values in samples.items():
+        tiff.drop_tag(tag)
+        if values:
+            tiff.add_tag(tag, 3, values)
+    tiff.save()
+    theirs = harness.open_gtiff(path)
+    band = theirs.GetRasterBand(bands)
+    assert (band.DataType, band.GetMetadataItem("NBITS", "IMAGE_STRUCTURE")) == (gdal.GDT_Float32, "24")
+    c = check_passed(path)
+    assert harness.SELF_TEST or "24-bit" in c[harness.PASS_REASON], c
+
+
 @pytest.mark.parametrize("options", [[], ["COMPRESS=LZW"], ["COMPRESS=PACKBITS", "TILED=NO"], ["COMPRESS=DEFLATE"]])
 def test_fill_order_2(tmp_path, options):
     """Bits of every byte in reverse: the tag is put in, the data mirrored to match."""

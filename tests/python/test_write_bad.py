@@ -1,6 +1,7 @@
 """Writing that cannot succeed: bad options, no room, a source that breaks off, a callback that says stop. Each gives
 an error, a non-zero exit, and no file that opens with wrong pixels."""
 
+import errno
 import os
 import re
 import resource
@@ -8,6 +9,8 @@ import shutil
 import stat
 import subprocess
 import signal
+import tempfile
+from pathlib import Path
 
 import harness
 import numpy as np
@@ -177,6 +180,7 @@ print(json.dumps([refused, errors.failures()]))
 
 def test_the_prefix_is_no_part_of_a_target(tmp_path, source):
     """A file of that name would be made, and not be opened by it."""
+    written.ours_only()
     done = subprocess.run(["gdal_translate", "-q", "-of", written.DRIVER, source, "gpugtiff:out.tif"],
                           capture_output=True, text=True, cwd=tmp_path)  # fmt: skip
     assert done.returncode != 0 and "is for opening" in done.stderr, done
@@ -191,14 +195,98 @@ def test_missing_directory(tmp_path, source):
     assert not target.parent.exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="ROOT WRITES ANYWHERE: not shown as root")
-def test_read_only_directory(tmp_path, source):
-    target = fresh(tmp_path)
-    target.parent.chmod(0o500)
-    try:
-        refused(written.translate(source, target), target)
-    finally:
-        target.parent.chmod(0o700)
+NOBODY = 65534
+
+
+class Unprivileged:
+    """Programs run by a user with no more rights than the files give: root's become nobody's, in a folder that
+    nobody can get into (pytest's own is shut to others)."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.user = dict(user=NOBODY, group=NOBODY, extra_groups=[]) if os.geteuid() == 0 else {}
+
+    def run(self, *command):
+        return written.run(*command, **self.user)
+
+    def give(self, path, mode):
+        if self.user:
+            os.chown(path, NOBODY, NOBODY)
+        os.chmod(path, mode)
+
+
+@pytest.fixture
+def unprivileged():
+    with tempfile.TemporaryDirectory() as folder:
+        nobody = Unprivileged(folder)
+        nobody.give(folder, 0o755)
+        try:
+            reached = [nobody.run(*c).returncode for c in (["ls", folder], ["gdalinfo", "--format", written.DRIVER])]
+        except PermissionError:
+            pytest.skip("NO OTHER USER: a process may not change its own here")
+        if any(reached):
+            pytest.skip("NOT REACHED BY ANOTHER USER: %s or %s" % (folder, os.environ["GDAL_DRIVER_PATH"]))
+        yield nobody
+        for below, _, _ in os.walk(folder):
+            os.chmod(below, 0o755)
+
+
+# Modes of the old file and of its folder.
+RIGHTS = {
+    "a new file, read-only folder": (None, 0o555),
+    "read-only file": (0o444, 0o755),
+    "read-only file, read-only folder": (0o444, 0o555),
+    "read-only folder": (0o644, 0o555),
+}
+# GDAL removes a file before it is made anew, or else writes into it.
+ALLOWED = {"read-only file", "read-only folder"}
+
+
+def with_rights(nobody, name, rights):
+    """-> target in a folder of that name."""
+    folder = nobody.folder / name
+    folder.mkdir()
+    target = folder / "o.tif"
+    if rights[0] is not None:
+        written.noise_source(target, 50, 40)
+        nobody.give(target, rights[0])
+    nobody.give(folder, rights[1])
+    return target
+
+
+@pytest.mark.parametrize("tool", ["gdal_translate", "gdal_create"])
+@pytest.mark.parametrize("name", sorted(RIGHTS))
+def test_no_right_to_write(unprivileged, source, name, tool):
+    """The exit, the words and the files of GTiff; where it is refused the old file is as it was."""
+    shutil.copy(source, unprivileged.folder / "s.tif")
+    os.chmod(unprivileged.folder / "s.tif", 0o644)
+    said = []
+    for folder, driver in (("ours", written.DRIVER), ("theirs", "GTiff")):
+        target = with_rights(unprivileged, folder, RIGHTS[name])
+        before = written.digest(target) if target.exists() else None
+        what = [unprivileged.folder / "s.tif"]
+        if tool == "gdal_create":
+            what = ["-outsize", "700", "600", "-bands", "3", "-burn", "7"]
+        options = written.option_list(dict(written.SAME_AS_GTIFF, INTERLEAVE="PIXEL"), driver)
+        done = unprivileged.run(tool, "-q", "-of", driver, *[a for o in options for a in ("-co", o)], *what, target)
+        said.append((done.returncode, done.stderr.replace(folder, ""), os.listdir(target.parent)))
+        if done.returncode:
+            assert "%s' failed: Permission denied" % target in done.stderr, "what, and where? %s" % done.stderr
+            assert (written.digest(target) if target.exists() else None) == before
+        else:
+            want = written.read_gtiff(source) if tool == "gdal_translate" else bytes([7]) * (700 * 600 * 3)
+            harness.same_bytes(written.read_gtiff(target), want, name)
+    assert said[0] == said[1] and (said[0][0] == 0) == (name in ALLOWED), said
+
+
+def test_what_cannot_be_removed_does_not_open(unprivileged, source):
+    """A write that breaks off, into a file that its user may change but not remove."""
+    written.ours_only()
+    path = damaged(unprivileged.folder, source, "rubbish")
+    target = with_rights(unprivileged, "out", RIGHTS["read-only folder"])
+    done = unprivileged.run("gdal_translate", "-q", "-of", written.DRIVER, "-co", "COPY_TILES=NO", path, target)
+    assert done.returncode > 0 and "IReadBlock failed" in done.stderr, done.stderr
+    assert target.exists() and written.read_gtiff(target) is None
 
 
 def test_where_nothing_can_be_made(source):
@@ -337,7 +425,7 @@ def test_mask_that_a_killed_copy_left(tmp_path):
         ds = None
     copied, source = harness.open_gtiff(str(target)), harness.open_gtiff(path)
     masks = [ds.GetRasterBand(1).GetMaskBand().ReadRaster() for ds in (copied, source)]
-    assert masks[0] == masks[1]
+    harness.same_bytes(*masks, "mask")
 
 
 def test_source_is_untouched(tmp_path, source):
@@ -354,13 +442,13 @@ import numpy as np
 def ramp(in_ar, out_ar, xoff, yoff, xsize, ysize, raster_xsize, raster_ysize, buf_radius, gt, **kw):
     out_ar[:] = (np.arange(ysize)[:, None] + yoff + np.arange(xsize)[None, :] * 7) % 251
     import written
-    written.ROWS_ASKED.append(yoff + ysize)
+    written.PIXELS_ASKED.append(xsize * ysize)
 """
 
 
 def derived(w, h):
-    """A source that notes how far it was asked."""
-    written.ROWS_ASKED.clear()
+    """A source that notes what it was asked for."""
+    written.PIXELS_ASKED.clear()
     code = PIXEL_FUNCTION.replace("<", "&lt;")
     return gdal.Open(
         '<VRTDataset rasterXSize="%d" rasterYSize="%d"><VRTRasterBand dataType="Byte" band="1" subClass='
@@ -419,24 +507,64 @@ def test_false_from_progress_while_the_mask_is_written(tmp_path, internal, stop,
     assert written.SELF_TEST or os.listdir(target.parent) == []
 
 
+BATCH = (1 << 20) // 4  # bytes of pixels that are encoded at once with BATCH_MB=1
+
+
 def test_stop_comes_within_a_batch(tmp_path):
-    """Told by how far the source was asked: 64 batches in all, stopped after a quarter."""
-    path, at = fresh(tmp_path), []
+    """Told by what the source is asked for: a batch from one call to the next, and nothing after the FALSE, while one
+    is still being encoded and one written."""
+    path, asked = fresh(tmp_path), []
     with harness.config(GDAL_VRT_ENABLE_PYTHON="YES"):
-        source = derived(4096, 16384)
+        source = derived(4096, 4096)
 
         def callback(p, message, data):
-            if p >= 0.25:
-                at.append(p)
-            return 0 if p >= 0.25 else 1
+            asked.append((p, sum(written.PIXELS_ASKED)))
+            return int(p < 0.25)
 
         with harness.Errors():
             ds = written.copy(path, source, callback=callback, COMPRESS="ZSTD", BATCH_MB=1, TILED="YES")
-    assert ds is None and at
-    asked = max(written.ROWS_ASKED) / 16384
-    # The next batch is being read and one more may be ahead of it: three of 64.
-    assert asked <= at[0] + 3.5 / 64, "asked to %.3f, stopped at %.3f" % (asked, at[0])
-    assert os.listdir(path.parent) == []
+    assert ds is None and os.listdir(path.parent) == []
+    stopped, pixels = asked[-1]
+    assert sum(written.PIXELS_ASKED) == pixels, "asked after the FALSE"
+    assert pixels == stopped * 4096 * 4096, "asked ahead of what was told"
+    steps = [b - a for (_, a), (_, b) in zip(asked, asked[1:])]
+    assert written.SELF_TEST or max(steps) <= BATCH and len(steps) > 10, steps
+
+
+# How a TIFF of tiles becomes another one, and what may be read of it after the FALSE: tiles that workers decode by
+# themselves are in the air in two halves of a batch, everything else is read by who calls back.
+READ_AFTER = {
+    "cut otherwise": (dict(TILED="YES", BLOCKXSIZE=512, BLOCKYSIZE=512), 0),
+    "strips": (dict(TILED="NO"), 0),
+    "tiles copied": (dict(TILED="YES", COMPRESS="ZSTD"), 0),
+    "tiles recoded": (dict(TILED="YES"), BATCH),
+}
+
+
+def bytes_read():
+    """By this process, whatever from."""
+    with open("/proc/self/io") as f:
+        return int(f.readline().split()[1])
+
+
+@pytest.mark.parametrize("opener", [harness.open_gtiff, harness.open_ours], ids=["GTiff", "ours"])
+@pytest.mark.parametrize("name", sorted(READ_AFTER))
+def test_stop_comes_within_a_batch_of_a_file(tmp_path, name, opener):
+    written.ours_only()
+    options, most = READ_AFTER[name]
+    source = opener(written.noise_source(tmp_path / "s.tif", 4096, 4096, **options))
+    path, at = fresh(tmp_path), []
+
+    def callback(p, message, data):
+        at.append((p, bytes_read()))
+        return int(p < 0.25)
+
+    with harness.Errors():
+        ds = written.copy(path, source, callback=callback, COMPRESS="ZSTD", BATCH_MB=1, TILED="YES")
+    after = bytes_read() - at[-1][1]
+    assert ds is None and at[-1][0] < 0.6 and os.listdir(path.parent) == []
+    # Less than a tile: the process reads a little beside.
+    assert after < most + 65536, "%d bytes read after the FALSE" % after
 
 
 # ---- no room -------------------------------------------------------------------------------
@@ -454,6 +582,23 @@ def test_file_size_limit(tmp_path, source):
         done = written.run("gdal_translate", "-q", "-of", written.DRIVER, "-co", "COMPRESS=" + compress, source, target,
                            preexec_fn=limit)  # fmt: skip
         refused(done, target)
+
+
+@pytest.mark.parametrize("compress", ["NONE", "LZW"])
+@pytest.mark.parametrize("nth", [1, 4, 12])
+@pytest.mark.parametrize("tool", ["gdal_translate", "gdalwarp"])
+def test_quota(tmp_path, source, library, compress, nth, tool):
+    """EDQUOT from some write on, data or header: said in words, with the file's name."""
+    written.ours_only()
+    target = fresh(tmp_path)
+    command = [tool, "-q", "-of", written.DRIVER, *written.flags(dict(COMPRESS=compress, BATCH_MB=1, COPY_TILES="NO"))]
+    if tool == "gdalwarp":
+        command += ["-to", "SRC_METHOD=NO_GEOTRANSFORM", "-to", "DST_METHOD=NO_GEOTRANSFORM"]
+    env = sinkfault.env(library, target, FAIL=nth, ERRNO=errno.EDQUOT, STICKY=1, ONLY=sinkfault.TARGET)
+    done = written.run(*command, source, target, env=env)
+    assert done.returncode > 0 and "%s: Disk quota exceeded" % target in done.stderr, (done.returncode, done.stderr)
+    assert written.read_gtiff(target) is None if target.exists() else True
+    assert tool == "gdalwarp" or os.listdir(target.parent) == []
 
 
 def in_small_tmpfs(folder, *command, env=None, size="500k"):

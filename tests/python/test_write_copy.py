@@ -70,7 +70,7 @@ def test_every_tile_is_copied(made, tmp_path, opener, batch):
     tiles = written.tile_bytes(path)
     out = str(tmp_path / "o.tif")
     assert copy(path, out, opener, BATCH_MB=batch, **options) == len(tiles) > 4
-    assert written.tile_bytes(out) == tiles, "other bytes"
+    assert harness.digests(written.tile_bytes(out)) == harness.digests(tiles), "other bytes"
     written.check_readers(out, raster, "copied")
 
 
@@ -79,7 +79,7 @@ def test_by_gdal_translate(made, tmp_path):
     out = tmp_path / "o.tif"
     done = written.translate(path, out, "--debug", "on", **options)
     assert done.returncode == 0, done.stderr
-    assert written.tile_bytes(out) == written.tile_bytes(path)
+    assert harness.digests(written.tile_bytes(out)) == harness.digests(written.tile_bytes(path))
     written.check_readers(out, raster, "copied")
 
 
@@ -182,7 +182,7 @@ def test_holes_follow_sparse_ok(tmp_path, interleave, sparse, nodata):
     n = copy(path, out, SPARSE_OK=sparse, **options)
     made = written.tile_bytes(out)
     assert n == len(full), "%d copied of %d that are there" % (n, len(full))
-    assert [m for m, t in zip(made, tiles) if t is not None] == full
+    assert harness.digests([m for m, t in zip(made, tiles) if t is not None]) == harness.digests(full)
     assert all((m is None) == (sparse == "YES") for m, t in zip(made, tiles) if t is None)
     harness.same_bytes(written.read_gtiff(out), written.read_gtiff(path), "holes")
 

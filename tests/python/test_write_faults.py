@@ -121,7 +121,8 @@ def test_exit_codes_when_a_call_fails(tool, library, source, tmp_path, total):
         where = "%s, call %d of %d (%s): exit %d %s" % (tool, n, len(calls), calls[n - 1], done.returncode, done.stderr)
         if done.returncode == 0:
             assert tool == "gdalwarp" or n > calls.index("close") + 1, where
-            assert target.exists() and written.read_gtiff(target) == want, "lost, and exit 0: " + where
+            assert target.exists(), "lost, and exit 0: " + where
+            harness.same_bytes(written.read_gtiff(target), want, "lost, and exit 0: " + where)
         else:
             assert done.returncode > 0 and "ERROR" in done.stderr, where
             assert not target.exists() or written.read_gtiff(target) in (None, want), where

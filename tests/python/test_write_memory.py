@@ -114,7 +114,7 @@ print(json.dumps([harness.peak_kb() - before]))
     (grown,) = harness.run_json(code, tmp_path / "o.tif", env=ENV)
     assert grown < 120_000, "%d kB" % grown
     ds = harness.open_gtiff(str(tmp_path / "o.tif"))
-    assert ds.ReadRaster(65000, 65000, 100, 100) == bytes(range(100)) * 100
+    harness.same_bytes(ds.ReadRaster(65000, 65000, 100, 100), bytes(range(100)) * 100, "the corner")
     assert not np.frombuffer(ds.ReadRaster(0, 0, 5000, 5000), np.uint8).any()
 
 

@@ -46,7 +46,8 @@ class Twin:
             with harness.Errors() as errors:
                 got.append(call(ds))
             assert not errors.failures(), "%s: %s" % (ds.GetDriver().ShortName, errors.text())
-        assert repr(got[0]) == repr(got[1]), "%r, GTiff %r" % tuple(str(g)[:200] for g in got)
+        same = repr(got[0]) == repr(got[1])
+        assert same, "%r, GTiff %r" % tuple(str(g)[:200] for g in got)
         return got[0]
 
     def close(self, every_tag=True):

@@ -294,7 +294,7 @@ def header(path):
 
 
 def tile_bytes(path, directory=0):
-    """The stored bytes of each tile, None for a hole."""
+    """The stored bytes of each tile, None for a hole. To be compared by their digests."""
     tiff = tiffpatch.Tiff(str(path))
     return [bytes(tiff.data[o : o + n]) if n else None for o, n in tiff.striles(directory)]
 
@@ -343,5 +343,5 @@ def masked_source(path, w, h, bands=3, internal="YES", **options):
     return str(path)
 
 
-# How far a source written in Python was asked (test_write_bad.py; its code runs inside a VRT and imports us).
-ROWS_ASKED = []
+# What a source written in Python was asked for (test_write_bad.py; its code runs inside a VRT and imports us).
+PIXELS_ASKED = []
