@@ -29,8 +29,7 @@ impl Writer {
         })
     }
 
-    /// Puts all pixels into the file. What `finish` and `flush` do first, for those who want
-    /// to know of errors before they ask for the directories.
+    /// Puts all pixels into the file.
     fn write_out(&mut self, mode: Mode) -> Result<()> {
         self.settle()?;
         self.mode = mode;
@@ -144,10 +143,12 @@ impl Writer {
         for (directory, canvas) in directories.iter_mut().zip(&self.canvases) {
             directory.set_height(canvas.grid.height);
             let strile = |place: &Place| match place {
-                Place::There(strile) => *strile,
-                _ => Strile::default(),
+                Place::There(strile) => Ok(*strile),
+                Place::LeftOut | Place::Absent => Ok(Strile::default()),
+                _ => Err(Error::Device("internal error: a tile is not in the file".into())),
             };
-            directory.set_striles(canvas.places.iter().map(strile).collect());
+            let striles: Result<Vec<Strile>> = canvas.places.iter().map(strile).collect();
+            directory.set_striles(striles?);
         }
         let at = self.end.next_multiple_of(8);
         let laid = lay_out(&directories, at, self.size == Size::Big);

@@ -5,7 +5,8 @@
 //! engine. What the engine decodes goes in batches: the next is staged while one
 //! is decoded. Afterwards the walk is followed and the next load begun.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use super::image::Image;
 use super::plan::{Cover, Rect, Tile};
 use crate::engine::{Batch, Codec, Engine, PixelSink, Staged, TileError, TileJob};
 use crate::error::{Error, Result};
-use crate::process::pool;
+use crate::process::{PerProcess, pool};
 
 /// Planes that are followed at once; beyond that a caller is not walking.
 const MOST_WALKS: usize = 64;
@@ -69,11 +70,10 @@ pub struct Reader {
 /// What is decoded in front of the caller. Behind an `Arc` of its own so that the
 /// process's budget can take it back.
 struct Ahead {
-    state: Mutex<State>,
+    state: PerProcess<Mutex<State>>,
 }
 
 struct State {
-    pid: u32,
     used: Instant,
     walks: BTreeMap<u32, Follow>,
     spare: Arc<Spare>,
@@ -93,12 +93,7 @@ impl Follow {
 
 impl State {
     fn new() -> State {
-        State {
-            pid: std::process::id(),
-            used: Instant::now(),
-            walks: BTreeMap::new(),
-            spare: Arc::default(),
-        }
+        State { used: Instant::now(), walks: BTreeMap::new(), spare: Arc::default() }
     }
 
     fn clear(&mut self) {
@@ -114,25 +109,21 @@ impl State {
 
 impl Ahead {
     fn lock(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.pid != std::process::id() {
-            // Forked: nobody works on the parent's loads here.
-            std::mem::forget(std::mem::replace(&mut *state, State::new()));
-        }
-        state
+        let state = self.state.get_or_init(|| Mutex::new(State::new()));
+        state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Holder for Ahead {
     fn last_used(&self) -> Option<Instant> {
-        self.state.try_lock().ok().map(|state| state.used)
+        self.state.get()?.try_lock().ok().map(|state| state.used)
     }
 
     fn give_up(&self) {
-        match self.state.try_lock() {
-            Ok(mut state) => state.clear(),
-            Err(TryLockError::Poisoned(state)) => state.into_inner().clear(),
-            Err(TryLockError::WouldBlock) => {}
+        match self.state.get().map(Mutex::try_lock) {
+            Some(Ok(mut state)) => state.clear(),
+            Some(Err(TryLockError::Poisoned(state))) => state.into_inner().clear(),
+            Some(Err(TryLockError::WouldBlock)) | None => {}
         }
     }
 }
@@ -140,6 +131,33 @@ impl Holder for Ahead {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.ahead.lock().clear();
+    }
+}
+
+thread_local! {
+    /// Readers that this thread is inside of.
+    static INSIDE: RefCell<Vec<*const Reader>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This thread is inside a reader.
+struct Inside {
+    /// It was already: a progress callback reads what it is called for.
+    again: bool,
+}
+
+impl Inside {
+    fn enter(reader: *const Reader) -> Inside {
+        INSIDE.with_borrow_mut(|inside| {
+            let again = inside.contains(&reader);
+            inside.push(reader);
+            Inside { again }
+        })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.with_borrow_mut(Vec::pop);
     }
 }
 
@@ -162,7 +180,7 @@ impl Reader {
         limits: Limits,
         counters: Arc<Counters>,
     ) -> Reader {
-        let ahead = Arc::new(Ahead { state: Mutex::new(State::new()) });
+        let ahead = Arc::new(Ahead { state: PerProcess::new() });
         Reader { image, engine, limits, counters, ahead }
     }
 
@@ -179,16 +197,26 @@ impl Reader {
     /// Delivers the caller's window. Tiles that could not be had come back with
     /// their reasons; everything else was delivered.
     pub fn read(&self, caller: &dyn Caller) -> Result<Vec<TileError>> {
-        let mut state = self.ahead.lock();
+        let inside = Inside::enter(self);
+        if inside.again {
+            let mut state = State::new();
+            let result = self.read_with(&mut state, caller);
+            state.clear();
+            return result;
+        }
+        self.read_with(&mut self.ahead.lock(), caller)
+    }
+
+    fn read_with(&self, state: &mut State, caller: &dyn Caller) -> Result<Vec<TileError>> {
         state.used = Instant::now();
         let cover = self.image.grid.cover(&caller.window());
-        let way = self.step(&mut state, caller);
+        let way = self.step(state, caller);
         let mut work = Work { streaming: way.is_some(), ..Work::default() };
         let missing: Vec<Tile> = self
             .image
             .grid
             .tiles(cover, caller.planes())
-            .filter(|&tile| !self.serve(&state, caller, tile, &mut work))
+            .filter(|&tile| !self.serve(state, caller, tile, &mut work))
             .collect();
         self.image.fetch(&missing);
         for tile in missing {
@@ -196,16 +224,18 @@ impl Reader {
         }
         let pending = std::mem::take(&mut work.pending);
         if self.must_hold(caller, &pending) {
-            self.hold(&mut state, caller, pending, &mut work)?;
+            self.hold(state, caller, pending, &mut work)?;
         } else {
             self.decode(caller, pending, &mut work)?;
         }
         // A GPU is kept busy by what lies ahead; cores have the caller's own work.
         let idle = !caller.is_pipelined() || self.engine.ahead() > 1;
         if let Some(way) = way.filter(|_| work.decoded && idle) {
-            self.advance(&mut state, caller.planes(), way, cover);
+            self.advance(state, caller.planes(), way, cover);
         }
         state.used = Instant::now();
+        // The first is told, whoever was first to fail.
+        work.failed.sort_by_key(|tile| tile.id);
         Ok(work.failed)
     }
 
@@ -370,9 +400,9 @@ impl Reader {
                 (failed, next.map(|batch| self.engine.stage(batch)))
             }
         };
+        let lost: HashSet<u64> = failed.iter().map(|tile| tile.id).collect();
         for job in chunk {
-            let ok = failed.is_empty() || failed.iter().all(|f| f.id != job.id);
-            caller.settle(self.image.grid.tile(job.id), ok);
+            caller.settle(self.image.grid.tile(job.id), !lost.contains(&job.id));
         }
         self.count_decoded(chunk.len() - failed.len());
         work.failed.extend(failed);

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::bridge::{Creation, Emit, Request, Swath, Target};
 use super::guard::guard;
@@ -49,7 +49,9 @@ impl Output {
             let why = "this process was forked while the file was being written";
             return Err(Error::Device(format!("{}: {why}", self.path)));
         }
-        Ok(self.writer.lock().unwrap_or_else(PoisonError::into_inner))
+        // A panic left it in the middle of something: what it would finish is not what was written.
+        let broken = |_| Error::Device(format!("{}: writing it failed before", self.path));
+        self.writer.lock().map_err(broken)
     }
 }
 

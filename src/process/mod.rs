@@ -21,7 +21,8 @@ pub fn return_memory() {
     }
 }
 
-/// A lazily made value for each process id, never freed.
+/// A lazily made value for each process id. What another process made is never freed: a lock
+/// may be held there that nobody releases, by a thread that was in the middle of something.
 pub struct PerProcess<T: 'static> {
     head: OnceLock<Box<Node<T>>>,
 }
@@ -72,9 +73,43 @@ impl<T> PerProcess<T> {
     }
 }
 
+impl<T> Drop for PerProcess<T> {
+    fn drop(&mut self) {
+        let pid = std::process::id();
+        let mut node = self.head.take();
+        while let Some(mut this) = node {
+            node = this.next.take();
+            if this.pid != pid {
+                std::mem::forget(this);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A lock that is held while a child is forked is not the child's.
+    #[test]
+    #[cfg(unix)]
+    fn a_child_makes_its_own() {
+        use std::sync::Mutex;
+        static CELL: PerProcess<Mutex<u32>> = PerProcess::new();
+        let _held = CELL.get_or_init(|| Mutex::new(1)).lock().unwrap();
+        // SAFETY: the child makes a value, tries its lock and ends.
+        let status = unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                let own = CELL.get_or_init(|| Mutex::new(2)).try_lock().is_ok_and(|n| *n == 2);
+                libc::_exit(i32::from(!own));
+            }
+            let mut status = -1;
+            libc::waitpid(pid, &mut status, 0);
+            status
+        };
+        assert_eq!(status, 0);
+    }
 
     #[test]
     fn is_made_once() {

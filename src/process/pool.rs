@@ -29,6 +29,8 @@ struct Pool {
     work: Condvar,
     stopping: AtomicBool,
     busy: AtomicUsize,
+    /// Threads inside `run` that are not workers.
+    callers: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -98,9 +100,6 @@ struct Caller {
     is_worker: bool,
 }
 
-/// Those of them that are not workers.
-static CALLERS: AtomicUsize = AtomicUsize::new(0);
-
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
 }
@@ -109,7 +108,7 @@ impl Caller {
     fn new() -> Caller {
         let caller = Caller { is_worker: IS_WORKER.get() };
         if !caller.is_worker {
-            CALLERS.fetch_add(1, Ordering::Relaxed);
+            pool().callers.fetch_add(1, Ordering::Relaxed);
         }
         caller
     }
@@ -119,7 +118,7 @@ impl Caller {
     fn helpers(&self, threads: usize) -> usize {
         match self.is_worker {
             true => usize::MAX,
-            false => threads.saturating_sub(CALLERS.load(Ordering::Relaxed)),
+            false => threads.saturating_sub(pool().callers.load(Ordering::Relaxed)),
         }
     }
 }
@@ -127,7 +126,7 @@ impl Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         if !self.is_worker {
-            CALLERS.fetch_sub(1, Ordering::Relaxed);
+            pool().callers.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -145,31 +145,37 @@ CPLErr GPUGTiffBand::BuildOverviews(const char *pszResampling, int nOverviews,
 {
     if (nOverviews > 0 && Owner()->IsOursAlone())
         return Owner()->Refuse("building overviews");
-    Owner()->DropLevels();
+    Owner()->DropLevels(nOverviews == 0);
     return m_poInner->BuildOverviews(pszResampling, nOverviews, panOverviewList,
                                      pfnProgress, pProgressData, papszOptions);
 }
 
 CPLErr GPUGTiffBand::CreateMaskBand(int nFlags)
 {
-    Owner()->DropLevels();
+    Owner()->DropLevels(false);
     return m_poInner->CreateMaskBand(nFlags);
 }
 
-// What is computed from pixels is computed from ours; the proxy would have GTiff
-// decode them.
+// What is computed from pixels is computed from ours, where they are ours; the proxy
+// would have GTiff decode them. Where GTiff reads them it also writes them (update
+// mode), and only its own cache knows what was written last.
 
 CPLErr GPUGTiffBand::ComputeRasterMinMax(int bApproxOK, double *padfMinMax)
 {
-    return GDALRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax);
+    return Owner()->DecodesHere()
+               ? GDALRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax)
+               : GDALProxyRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax);
 }
 
 CPLErr GPUGTiffBand::GetStatistics(int bApproxOK, int bForce, double *pdfMin,
                                    double *pdfMax, double *pdfMean,
                                    double *pdfStdDev)
 {
-    return GDALRasterBand::GetStatistics(bApproxOK, bForce, pdfMin, pdfMax,
-                                         pdfMean, pdfStdDev);
+    return Owner()->DecodesHere()
+               ? GDALRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
+                                               pdfMax, pdfMean, pdfStdDev)
+               : GDALProxyRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
+                                                    pdfMax, pdfMean, pdfStdDev);
 }
 
 CPLErr GPUGTiffBand::ComputeStatistics(
@@ -177,9 +183,13 @@ CPLErr GPUGTiffBand::ComputeStatistics(
     double *pdfStdDev, GDALProgressFunc pfnProgress,
     void *pProgressData GPUGTIFF_STATISTICS_MORE_ARGS)
 {
-    return GDALRasterBand::ComputeStatistics(
-        bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
-        pProgressData GPUGTIFF_STATISTICS_MORE);
+    return Owner()->DecodesHere()
+               ? GDALRasterBand::ComputeStatistics(
+                     bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
+                     pProgressData GPUGTIFF_STATISTICS_MORE)
+               : GDALProxyRasterBand::ComputeStatistics(
+                     bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
+                     pProgressData GPUGTIFF_STATISTICS_MORE);
 }
 
 CPLErr GPUGTiffBand::GetHistogram(double dfMin, double dfMax, int nBuckets,
@@ -226,9 +236,13 @@ CPLErr GPUGTiffBand::GetDefaultHistogram(double *pdfMin, double *pdfMax,
         pdfMin, pdfMax, pnBuckets, ppanHistogram, FALSE, nullptr, nullptr);
     if (eSaved == CE_None || !bForce)
         return eSaved;
-    return GDALRasterBand::GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
-                                               ppanHistogram, bForce,
-                                               pfnProgress, pProgressData);
+    return Owner()->DecodesHere()
+               ? GDALRasterBand::GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
+                                                     ppanHistogram, bForce,
+                                                     pfnProgress, pProgressData)
+               : m_poInner->GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
+                                                ppanHistogram, bForce,
+                                                pfnProgress, pProgressData);
 }
 
 CPLVirtualMem *GPUGTiffBand::GetVirtualMemAuto(GDALRWFlag eRWFlag,
@@ -297,7 +311,7 @@ CPLErr GPUGTiffBand::IReadBlock(int nBlockXOff, int nBlockYOff, void *pImage)
     if (Owner()->IsOursAlone())
         return Owner()->Refuse("a block");
     Owner()->CountPassed(true);
-    return m_poInner->ReadBlock(nBlockXOff, nBlockYOff, pImage);
+    return GPUGTiffReadBlock(m_poInner, nBlockXOff, nBlockYOff, pImage);
 }
 
 CPLErr GPUGTiffBand::IWriteBlock(int nBlockXOff, int nBlockYOff, void *pImage)

@@ -1,11 +1,15 @@
 #include "copy.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include "messages.h"
 
 namespace
 {
@@ -72,24 +76,34 @@ bool Report(double dfDone, GDALProgressFunc pfnProgress, void *pProgressData)
     return false;
 }
 
-// Whether this process has the file of this name open, as the dataset of that name
-// has: one that was put into its place since then is another file.
+// Whether the file of this name is the one that GTiff's dataset of that name has
+// open: one that was put into its place since then is another file. This process
+// must have it open, and none of that name that is gone. In memory nothing tells.
 bool IsOpen(const std::string &osName)
 {
     if (STARTS_WITH(osName.c_str(), "/vsi"))
-        return true;
+        return !STARTS_WITH(osName.c_str(), "/vsimem/");
     VSIStatBufL sNamed;
-    if (VSIStatL(osName.c_str(), &sNamed) != 0)
+    char szPath[PATH_MAX] = {};
+    if (VSIStatL(osName.c_str(), &sNamed) != 0 ||
+        realpath(osName.c_str(), szPath) == nullptr)
         return false;
+    const std::string osGone = std::string(szPath) + " (deleted)";
+    bool bOpen = false;
     const CPLStringList aosOpen(VSIReadDir("/proc/self/fd"));
     for (int i = 0; i < aosOpen.Count(); ++i)
     {
         struct stat sOpen;
         if (fstat(atoi(aosOpen[i]), &sOpen) == 0 &&
             sOpen.st_dev == sNamed.st_dev && sOpen.st_ino == sNamed.st_ino)
-            return true;
+            bOpen = true;
+        char szLink[PATH_MAX + 16] = {};
+        const std::string osLink = std::string("/proc/self/fd/") + aosOpen[i];
+        if (readlink(osLink.c_str(), szLink, sizeof(szLink) - 1) > 0 &&
+            osGone == szLink)
+            return false;
     }
-    return false;
+    return bOpen;
 }
 
 // A TIFF whose tiles may be copied as they are: opened for reading by GTiff or by
@@ -289,13 +303,15 @@ bool GPUGTiffCopy::ToFile(const gpugtiff::File *psFile,
                           GDALDataset *poHollowDS) const
 {
     GPUGTiffDataset::FilePtr poSourceFile;
-    const auto poTiles = SourceImage(psFile, m_poSource, poSourceFile);
-    const int nCopied = poTiles ? Tiles(psOutput, poTiles.get()) : 0;
+    std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree> poOpened;
+    // A dataset of ours has its file open, and decodes as its own options say.
+    auto poOurs = GPUGTiffOurs<GPUGTiffDataset>(m_poSource);
+    if (poOurs == nullptr)
+        poOpened = SourceImage(psFile, m_poSource, poSourceFile);
+    const gpugtiff::Image *psTiles = poOurs ? poOurs->Image() : poOpened.get();
+    const int nCopied = psTiles ? Tiles(psOutput, psTiles) : 0;
     if (nCopied < 0)
         return false;
-    // A dataset of ours decodes them as its own options say.
-    auto poOurs = GPUGTiffOurs<GPUGTiffDataset>(m_poSource);
-    const gpugtiff::Image *psTiles = poOurs ? poOurs->Image() : poTiles.get();
     if (nCopied == 0 && !Pixels(psOutput, 0, nullptr, psTiles, 0, m_dfShare))
         return false;
     if (!m_bMask || !m_bInternal)
@@ -340,10 +356,11 @@ bool GPUGTiffCopy::MasksBeside(GDALDataset *poHollowDS) const
     if (!Masks(poOwner.get()))
         return false;
     // What goes wrong when the .msk file is closed is told by messages only.
-    const auto nMessages = CPLGetErrorCounter();
+    GPUGTiffMessages oMessages;
     poOwner.reset();
-    return CPLGetErrorCounter() == nMessages ||
-           CPLGetLastErrorType() != CE_Failure;
+    const bool bWritten = !oMessages.HasFailure();
+    oMessages.Raise();
+    return bWritten;
 }
 
 // As GDALDriver::DefaultCopyMasks(), which is not for plugins to call.

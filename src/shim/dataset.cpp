@@ -64,7 +64,7 @@ CPLErr GPUGTiffDataset::CloseInner()
     // Our blocks first: they point to bands that are about to go.
     for (int i = 0; i < nBands; ++i)
         papoBands[i]->GDALRasterBand::FlushCache(true);
-    DropLevels();
+    DropLevels(true);
     m_poImage.reset();
     if (m_poParent != nullptr)
         return CE_None;
@@ -110,9 +110,17 @@ GDALRasterBand *GPUGTiffDataset::Wrap(GDALRasterBand *poInnerBand,
     return poLevel->GetRasterBand(poInnerBand->GetBand());
 }
 
-void GPUGTiffDataset::DropLevels()
+// Before levels change: GTiff opens other files anew, and removes its own only if
+// all go. The rest are kept, since callers hold their bands.
+void GPUGTiffDataset::DropLevels(bool bAll)
 {
-    m_oLevels.clear();
+    for (auto oIter = m_oLevels.begin(); oIter != m_oLevels.end();)
+    {
+        if (bAll || oIter->second->m_osInnerName != m_osInnerName)
+            oIter = m_oLevels.erase(oIter);
+        else
+            ++oIter;
+    }
 }
 
 // Whether our engines decode this image. Looked at when pixels are first wanted,
@@ -321,7 +329,7 @@ CPLErr GPUGTiffDataset::IBuildOverviews(
     // GTiff would have to read the pixels.
     if (nOverviews > 0 && IsOursAlone())
         return Refuse("building overviews");
-    DropLevels();
+    DropLevels(nOverviews == 0);
     return GDALProxyDataset::IBuildOverviews(
         pszResampling, nOverviews, panOverviewList, nListBands, panBandList,
         pfnProgress, pProgressData, papszOptions);
@@ -329,7 +337,7 @@ CPLErr GPUGTiffDataset::IBuildOverviews(
 
 CPLErr GPUGTiffDataset::CreateMaskBand(int nFlagsIn)
 {
-    DropLevels();
+    DropLevels(false);
     return GDALProxyDataset::CreateMaskBand(nFlagsIn);
 }
 
@@ -432,7 +440,7 @@ int GPUGTiffDataset::CloseDependentDatasets()
     int bDropped = GDALProxyDataset::CloseDependentDatasets();
     if (!m_oLevels.empty())
     {
-        DropLevels();
+        DropLevels(true);
         bDropped = TRUE;
     }
     return bDropped;

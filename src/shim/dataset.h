@@ -46,6 +46,8 @@ bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
 void GPUGTiffAddPair(void *pList, const char *pszName, const char *pszValue);
 
 // GDAL's own path through its block cache is the shortest for these.
+CPLErr GPUGTiffReadBlock(GDALRasterBand *poInner, int nColumn, int nRow,
+                         void *pImage);
 bool GPUGTiffIsInOneBlock(GDALRasterBand *poBand, int nXOff, int nYOff,
                           int nXSize, int nYSize);
 
@@ -82,7 +84,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
     // poFirst is the first overview: an external file's name is known there only.
     GDALRasterBand *Wrap(GDALRasterBand *poInnerBand, GDALRasterBand *poFirst,
                          int nOverview, int nBit);
-    void DropLevels();
+    void DropLevels(bool bAll);
 
     bool DecodesHere();
     void LeaveToGTiff();

@@ -33,6 +33,16 @@ class GPUGTiffMessages
         m_aoHeld.clear();
     }
 
+    bool HasFailure() const
+    {
+        for (const Message &sMessage : m_aoHeld)
+        {
+            if (sMessage.eClass == CE_Failure)
+                return true;
+        }
+        return false;
+    }
+
     std::string First() const
     {
         return m_aoHeld.empty() ? std::string() : m_aoHeld.front().osText;

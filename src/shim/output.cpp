@@ -1,5 +1,7 @@
 #include "output.h"
 
+#include "messages.h"
+
 #include <algorithm>
 #include <cstring>
 #include <unistd.h>
@@ -76,29 +78,45 @@ CPLErr GPUGTiffOutput::FlushBands()
     return eErr;
 }
 
-// A mask in a .msk is GDAL's own dataset. It is closed before the header is
-// written: where a file opens, what belongs beside it is whole.
-bool GPUGTiffOutput::CloseMaskBeside()
+// A mask in a .msk is GDAL's own dataset. It is written before the header is: where
+// a file opens, what belongs beside it is whole. While the file is being written
+// callers hold its band, so it is closed only with the file.
+bool GPUGTiffOutput::WriteMaskBeside(bool bClose)
 {
     if (!oOvManager.IsInitialized() || !oOvManager.HaveMaskFile())
         return true;
-    const auto nErrors = CPLGetErrorCounter();
-    oOvManager.CloseDependentDatasets();
-    return CPLGetErrorCounter() == nErrors ||
-           CPLGetLastErrorType() != CE_Failure;
+    // What goes wrong is told by messages only.
+    GPUGTiffMessages oMessages;
+    GDALRasterBand *poMask = oOvManager.GetMaskBand(1);
+    if (bClose)
+        oOvManager.CloseDependentDatasets();
+    else if (poMask != nullptr && poMask->GetDataset() != nullptr)
+    {
+        // Twice: at the first GTiff writes the directory before it knows where the
+        // tiles are.
+        poMask->GetDataset()->FlushCache(false);
+        poMask->GetDataset()->FlushCache(false);
+    }
+    const bool bWritten = !oMessages.HasFailure();
+    oMessages.Raise();
+    return bWritten;
 }
 
 // The end of writing: the hollow dataset is closed, so that GTiff says its last
 // word on the tags, and the file gets them.
-CPLErr GPUGTiffOutput::Finish()
+CPLErr GPUGTiffOutput::Finish(bool bClosing)
 {
     CPLErr eErr = FlushBands();
+    const bool bMask = WriteMaskBeside(bClosing);
     GDALDataset *poInner = m_poInner;
     m_poInner = nullptr;
     GDALClose(GDALDataset::ToHandle(poInner));
     // The header is last: where a file opens, what belongs beside it is there.
     const bool bBeside = m_poHollow->MoveSidecars();
-    if (g_poApi->output_finish(m_poOutput.get(), m_poHollow->Name().c_str()) !=
+    if (!bMask)
+        // It must not open without its mask.
+        eErr = CE_Failure;
+    else if (g_poApi->output_finish(m_poOutput.get(), m_poHollow->Name().c_str()) !=
             0 ||
         !bBeside)
         eErr = CE_Failure;
@@ -123,7 +141,7 @@ bool GPUGTiffOutput::Realise()
 {
     if (!m_poOutput)
         return m_poInner != nullptr;
-    if (Finish() != CE_None)
+    if (Finish(false) != CE_None)
         return false;
     GDALOpenInfo oOpenInfo(GetDescription(), GDAL_OF_RASTER | GDAL_OF_UPDATE);
     CPLStringList aosOptions;
@@ -131,6 +149,9 @@ bool GPUGTiffOutput::Realise()
         aosOptions.SetNameValue("SPARSE_OK", "YES");
     oOpenInfo.papszOpenOptions = aosOptions.List();
     m_poInner = GPUGTiffOpenInner(&oOpenInfo, 0);
+    if (m_poInner == nullptr)
+        CPLError(CE_Failure, CPLE_OpenFailed,
+                 "%s was written but cannot be opened again", GetDescription());
     return m_poInner != nullptr;
 }
 
@@ -144,12 +165,7 @@ CPLErr GPUGTiffOutput::CloseInner()
     }
     CPLErr eErr = CE_None;
     if (m_poOutput)
-    {
-        if (!CloseMaskBeside())
-            eErr = CE_Failure;
-        if (Finish() != CE_None)
-            eErr = CE_Failure;
-    }
+        eErr = Finish(true);
     else if (m_poInner != nullptr)
     {
         FlushBands();
@@ -174,9 +190,10 @@ FlushResult GPUGTiffOutput::FlushCache(bool bAtClosing)
         m_poInner->FlushCache(bAtClosing);
         if (m_poOutput)
         {
+            // The header is last here as well.
             const char *pszHollow = m_poHollow->Name().c_str();
-            if (g_poApi->output_flush(m_poOutput.get(), pszHollow) != 0 ||
-                !m_poHollow->MoveSidecars())
+            if (!WriteMaskBeside(false) || !m_poHollow->MoveSidecars() ||
+                g_poApi->output_flush(m_poOutput.get(), pszHollow) != 0)
                 eErr = CE_Failure;
         }
     }

@@ -114,8 +114,8 @@ class GPUGTiffOutput final : public GDALProxyDataset
 
   private:
     CPLErr FlushBands();
-    bool CloseMaskBeside();
-    CPLErr Finish();
+    bool WriteMaskBeside(bool bClose);
+    CPLErr Finish(bool bClosing);
     CPLErr CloseInner();
 
     std::unique_ptr<GPUGTiffHollow> m_poHollow;

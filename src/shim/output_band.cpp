@@ -59,7 +59,8 @@ CPLErr GPUGTiffOutputBand::IReadBlock(int nBlockXOff, int nBlockYOff,
     if (Owner()->Output() == nullptr)
     {
         GDALRasterBand *poInner = Inner();
-        return poInner ? poInner->ReadBlock(nBlockXOff, nBlockYOff, pImage)
+        return poInner ? GPUGTiffReadBlock(poInner, nBlockXOff, nBlockYOff,
+                                           pImage)
                        : CE_Failure;
     }
     return g_poApi->output_read(Owner()->Output(), m_nImage, nBand, nBlockXOff,
@@ -180,26 +181,36 @@ CPLErr GPUGTiffOutputBand::DeleteNoDataValue()
     return eErr;
 }
 
+// There is no inner band where finishing the file failed.
+
 int64_t GPUGTiffOutputBand::GetNoDataValueAsInt64(int *pbSuccess)
 {
-    return Inner()->GetNoDataValueAsInt64(pbSuccess);
+    GDALRasterBand *poInner = Inner();
+    return poInner ? poInner->GetNoDataValueAsInt64(pbSuccess)
+                   : GDALRasterBand::GetNoDataValueAsInt64(pbSuccess);
 }
 
 uint64_t GPUGTiffOutputBand::GetNoDataValueAsUInt64(int *pbSuccess)
 {
-    return Inner()->GetNoDataValueAsUInt64(pbSuccess);
+    GDALRasterBand *poInner = Inner();
+    return poInner ? poInner->GetNoDataValueAsUInt64(pbSuccess)
+                   : GDALRasterBand::GetNoDataValueAsUInt64(pbSuccess);
 }
 
 CPLErr GPUGTiffOutputBand::SetNoDataValueAsInt64(int64_t nNoData)
 {
-    const CPLErr eErr = Inner()->SetNoDataValueAsInt64(nNoData);
+    GDALRasterBand *poInner = Inner();
+    const CPLErr eErr =
+        poInner ? poInner->SetNoDataValueAsInt64(nNoData) : CE_Failure;
     Owner()->UpdateFill();
     return eErr;
 }
 
 CPLErr GPUGTiffOutputBand::SetNoDataValueAsUInt64(uint64_t nNoData)
 {
-    const CPLErr eErr = Inner()->SetNoDataValueAsUInt64(nNoData);
+    GDALRasterBand *poInner = Inner();
+    const CPLErr eErr =
+        poInner ? poInner->SetNoDataValueAsUInt64(nNoData) : CE_Failure;
     Owner()->UpdateFill();
     return eErr;
 }
@@ -282,20 +293,26 @@ CPLErr GPUGTiffOutputBand::BuildOverviews(
                                                pProgressData, papszOptions);
 }
 
-// What is computed from pixels is computed from what was written.
+// What is computed from pixels is computed from what was written: by us, or once
+// the file is finished by GTiff, whose cache then has what was written last.
 
 CPLErr GPUGTiffOutputBand::ComputeRasterMinMax(int bApproxOK,
                                                double *padfMinMax)
 {
-    return GDALRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax);
+    return Owner()->Output()
+               ? GDALRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax)
+               : GDALProxyRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax);
 }
 
 CPLErr GPUGTiffOutputBand::GetStatistics(int bApproxOK, int bForce,
                                          double *pdfMin, double *pdfMax,
                                          double *pdfMean, double *pdfStdDev)
 {
-    return GDALRasterBand::GetStatistics(bApproxOK, bForce, pdfMin, pdfMax,
-                                         pdfMean, pdfStdDev);
+    return Owner()->Output()
+               ? GDALRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
+                                               pdfMax, pdfMean, pdfStdDev)
+               : GDALProxyRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
+                                                    pdfMax, pdfMean, pdfStdDev);
 }
 
 CPLErr GPUGTiffOutputBand::ComputeStatistics(
@@ -303,9 +320,13 @@ CPLErr GPUGTiffOutputBand::ComputeStatistics(
     double *pdfStdDev, GDALProgressFunc pfnProgress,
     void *pProgressData GPUGTIFF_STATISTICS_MORE_ARGS)
 {
-    return GDALRasterBand::ComputeStatistics(
-        bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
-        pProgressData GPUGTIFF_STATISTICS_MORE);
+    return Owner()->Output()
+               ? GDALRasterBand::ComputeStatistics(
+                     bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
+                     pProgressData GPUGTIFF_STATISTICS_MORE)
+               : GDALProxyRasterBand::ComputeStatistics(
+                     bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
+                     pProgressData GPUGTIFF_STATISTICS_MORE);
 }
 
 CPLErr GPUGTiffOutputBand::GetHistogram(double dfMin, double dfMax,
@@ -339,9 +360,13 @@ CPLErr GPUGTiffOutputBand::GetDefaultHistogram(
         pdfMin, pdfMax, pnBuckets, ppanHistogram, FALSE, nullptr, nullptr);
     if (eSaved == CE_None || !bForce)
         return eSaved;
-    return GDALRasterBand::GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
-                                               ppanHistogram, bForce,
-                                               pfnProgress, pProgressData);
+    return Owner()->Output()
+               ? GDALRasterBand::GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
+                                                     ppanHistogram, bForce,
+                                                     pfnProgress, pProgressData)
+               : GDALProxyRasterBand::GetDefaultHistogram(
+                     pdfMin, pdfMax, pnBuckets, ppanHistogram, bForce,
+                     pfnProgress, pProgressData);
 }
 
 CPLErr GPUGTiffOutputBand::AdviseRead(int, int, int, int, int, int,

@@ -32,6 +32,19 @@ bool GPUGTiffIsInOneBlock(GDALRasterBand *poBand, int nXOff, int nYOff,
            nYOff / nBlockY == (nYOff + nYSize - 1) / nBlockY;
 }
 
+// As a caller's ReadBlock(), but what is in GTiff's cache counts: it may have been
+// written since. Nothing is put there that was not.
+CPLErr GPUGTiffReadBlock(GDALRasterBand *poInner, int nColumn, int nRow,
+                         void *pImage)
+{
+    GDALRasterBlock *poBlock = poInner->TryGetLockedBlockRef(nColumn, nRow);
+    if (poBlock == nullptr)
+        return poInner->ReadBlock(nColumn, nRow, pImage);
+    memcpy(pImage, poBlock->GetDataRef(), poBlock->GetBlockSize());
+    poBlock->DropLock();
+    return CE_None;
+}
+
 bool GPUGTiffDataset::ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize,
                                  void *pData, GDALDataType eBufType,
                                  int nBandCount, const int *panBandMap,
@@ -164,7 +177,9 @@ int GPUGTiffDataset::RedoByGTiff(void *pCall, const gpugtiff::Redo *psRedo)
     GPUGTiffMessages oMessages;
     // libtiff takes the first tile it decodes for the kind of all (old-style LZW):
     // that must not be a damaged one.
-    if (!psCall->poDS->m_bInnerHasRead)
+    const char *pszCodec =
+        poInner->GetMetadataItem("COMPRESSION", "IMAGE_STRUCTURE");
+    if (!psCall->poDS->m_bInnerHasRead && pszCodec && EQUAL(pszCodec, "LZW"))
     {
         psCall->poDS->m_bInnerHasRead = true;
         GDALRasterBlock *poBlock =

@@ -273,3 +273,18 @@ bands = [ds.GetRasterBand(i) for i in (2, 3, 1)]
 print(json.dumps([len(m.ReadRaster()) for m in masks] + [len(b.ReadRaster()) for b in bands]))
 """
     assert run(code, path) == [3_000_000] * 3 + [6_000_000] * 3
+
+
+def test_progress_callback_reads_the_same_dataset(path):
+    """GDAL's callbacks may do what they like with the dataset that they are told of."""
+    ds = harness.open_ours(path)
+    band, seen = ds.GetRasterBand(1), []
+
+    def told(done, text, data):
+        seen.append(band.ReadRaster(0, 0, 10, 10))
+        return 1
+
+    whole = ds.ReadRaster(callback=told)
+    want = harness.open_gtiff(path)
+    harness.same_bytes(whole, want.ReadRaster(), "while the callback read")
+    assert seen and set(map(bytes, seen)) == {bytes(want.GetRasterBand(1).ReadRaster(0, 0, 10, 10))}

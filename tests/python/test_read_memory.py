@@ -211,11 +211,6 @@ def many_strips(path, count):
     return str(path)
 
 
-QUADRATIC = pytest.mark.xfail(not harness.SELF_TEST, strict=True, raises=subprocess.TimeoutExpired,
-                              reason="every tile of a batch is looked up among those that failed")  # fmt: skip
-
-
-@QUADRATIC
 def test_very_many_broken_tiles(tmp_path):
     """GTiff gives up at the first. Ours may look at all of them, once each: 300 kB are no reason to hang."""
     code = """

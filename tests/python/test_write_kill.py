@@ -79,15 +79,16 @@ def test_copy_of_tiles_killed_at_a_byte(name, library, tmp_path, total):
             sinkfault.check_way(name, kill_at_bytes(worker, "copy", only, name, KILLS // 2, total))
 
 
+@pytest.mark.parametrize("way", ["masked", "masked_flushed", "masked_overviews"])
 @pytest.mark.parametrize("inside", ["YES", "NO"])
-def test_created_with_a_mask_killed_at_a_byte(inside, library, tmp_path, total):
+def test_created_with_a_mask_killed_at_a_byte(inside, way, library, tmp_path, total):
     written.ours_only()
     path = sinkfault.copy_source(tmp_path, True)
     options = written.option_list(dict(OPTIONS["tiles"], BATCH_MB=1, PHOTOMETRIC="MINISBLACK"))
     config = {"GDAL_TIFF_INTERNAL_MASK": inside}
     with sinkfault.Worker(library, tmp_path / "out", path, written.DRIVER, options, config) as worker:
         for only in [sinkfault.TARGET] + [sinkfault.BESIDE] * (inside == "NO"):
-            whole = kill_at_bytes(worker, "masked", only, "mask " + inside, KILLS // 2, total)
+            whole = kill_at_bytes(worker, way, only, "mask " + inside, KILLS // 2, total)
             assert ("out.tif.msk" in whole["left"]) == (inside == "NO"), whole
 
 

@@ -145,22 +145,27 @@ def test_damage(made, tmp_path, how, ignored, opener):
 
 
 @OPENERS
-@pytest.mark.parametrize("codec, way", [("NONE", "NO"), ("LZW", "NO"), ("LZW", "AUTO")])
-def test_another_file_under_its_name(tmp_path, codec, way, opener):
+@pytest.mark.parametrize("place", ["plain", "open elsewhere", "in memory"])
+@pytest.mark.parametrize("codec, way", [("NONE", "NO"), ("LZW", "NO"), ("LZW", "AUTO"), ("NONE", "AUTO")])
+def test_another_file_under_its_name(tmp_path, codec, way, opener, place):
     """What the dataset shows is what is written, whatever was put into its file's place since."""
     rasters = [written.Raster(harness.rng("replaced", k), "uint8", (1, 200, 200)) for k in range(2)]
     alike = dict(TILED="YES", BLOCKXSIZE=64, BLOCKYSIZE=64)
-    paths = [str(tmp_path / name) for name in ("a.tif", "b.tif")]
+    folder = "/vsimem/%s" % tmp_path.name if place == "in memory" else str(tmp_path)
+    paths = ["%s/%s.tif" % (folder, name) for name in "ab"]
     for path, raster in zip(paths, rasters):
         ds = written.copy(path, raster.mem(), "GTiff", COMPRESS=codec, **alike)
         ds = None
     source = opener(paths[0])
-    os.replace(paths[1], paths[0])
+    assert gdal.Unlink(paths[0]) == 0 and gdal.Rename(paths[1], paths[0]) == 0
+    other = open(paths[0], "rb") if place == "open elsewhere" else None
     for target in ("LZW", "ZSTD"):
         out = str(tmp_path / (target + ".tif"))
         ds = written.copy(out, source, COMPRESS=target, COPY_TILES=way, **alike)
         ds = None
         harness.same_bytes(written.read_gtiff(out), rasters[0].whole(), "as it was opened")
+    source = None
+    other.close() if other else gdal.Unlink(paths[0])
 
 
 @pytest.mark.parametrize("stop", [0.2, 0.6])

@@ -457,3 +457,104 @@ def test_description_and_files_while_it_is_written(tmp_path, by_copy):
     assert set(ds.GetFileList()) <= {path, path + ".aux.xml"}
     ds = None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tif", "a.tif.aux.xml"]
+
+
+# ---- update mode is GTiff's: nothing of ours stands before what was written last -----------
+
+
+def _updated(tmp_path, how):
+    """-> a dataset whose pixels GTiff reads and writes, holding 3."""
+    path = str(tmp_path / "u.tif")
+    make = written.create(path, (1, H, W), gdal.GDT_Byte, TILED="YES", BLOCKXSIZE=64, BLOCKYSIZE=64)
+    make.GetRasterBand(1).Fill(3)
+    if how == "realised":
+        # Where tiles are is only known of a finished file.
+        assert make.GetRasterBand(1).GetMetadataItem("BLOCK_OFFSET_0_0", "TIFF")
+        return make, path
+    make = None
+    if how == "opened":
+        return gdal.OpenEx(path, gdal.OF_UPDATE, allowed_drivers=[written.DRIVER]), path
+    copy = str(tmp_path / "c.tif")
+    return written.copy(copy, harness.open_gtiff(path)), copy
+
+
+@pytest.mark.parametrize("how", ["opened", "copied", "realised"])
+@pytest.mark.parametrize("what", ["ComputeStatistics", "GetStatistics", "MinMax", "Histogram", "DefaultHistogram", "Block"])
+def test_what_is_computed_is_computed_from_what_was_written_last(tmp_path, how, what):
+    ask = {
+        "ComputeStatistics": lambda b: b.ComputeStatistics(False)[:2],
+        "GetStatistics": lambda b: b.GetStatistics(False, True)[:2],
+        "MinMax": lambda b: list(b.ComputeRasterMinMax(False)),
+        "Histogram": lambda b: [v for v, n in enumerate(b.GetHistogram(-0.5, 255.5, 256, True, False)) if n] * 2,
+        "DefaultHistogram": lambda b: [v for v, n in enumerate(b.GetDefaultHistogram(force=True)[3]) if n][:1] * 2,
+        "Block": lambda b: [b.ReadBlock(0, 0)[0]] * 2,
+    }[what]
+    ds, path = _updated(tmp_path, how)
+    band = ds.GetRasterBand(1)
+    if what != "DefaultHistogram":  # of which the first is remembered, as any histogram and GetStatistics()
+        assert what in ("GetStatistics", "Histogram") or ask(band) == [3, 3]
+    band.WriteRaster(0, 0, W, H, b"\4" * (W * H))
+    if what == "DefaultHistogram":
+        low, high, count, buckets = band.GetDefaultHistogram(force=True)
+        assert low < 4.5 and high > 3.5 and sum(buckets) == W * H
+    else:
+        assert ask(band) == [4, 4]
+    ds = band = None
+    again = harness.open_gtiff(path)
+    assert again.GetRasterBand(1).GetMetadataItem("STATISTICS_MAXIMUM") in (None, "4")
+    assert again.GetRasterBand(1).ComputeRasterMinMax(False) == (4, 4)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_bands_of_levels_outlive_new_levels(tmp_path, external):
+    """Callers hold the band of an overview while others are built, as they may with GTiff."""
+    path = str(tmp_path / "o.tif")
+    ds = written.create(path, (1, H, W), gdal.GDT_Byte, TILED="YES")
+    ds.GetRasterBand(1).Fill(7)
+    ds = None
+    ds = gdal.OpenEx(path, 0 if external else gdal.OF_UPDATE, allowed_drivers=[written.DRIVER])
+    assert ds.BuildOverviews("NEAREST", [2]) == 0
+    held = ds.GetRasterBand(1).GetOverview(0)
+    assert set(held.ReadRaster()) == {7}
+    assert ds.BuildOverviews("NEAREST", [4]) == 0
+    if not external:  # GTiff opens the other file anew: its bands are gone as well
+        assert (held.XSize, set(held.ReadRaster())) == (W // 2, {7})
+        assert ds.CreateMaskBand(gdal.GMF_PER_DATASET) == 0
+        assert (held.XSize, set(held.ReadRaster())) == (W // 2, {7})
+    assert [set(ds.GetRasterBand(1).GetOverview(i).ReadRaster()) for i in range(2)] == [{7}, {7}]
+
+
+@pytest.mark.parametrize("internal", ["YES", "NO"])
+def test_overviews_heed_a_mask_that_was_just_written(tmp_path, internal):
+    rng = np.random.default_rng(harness.SEED)
+    pixels, mask = rng.integers(0, 255, (H, W), dtype=np.uint8), (rng.integers(0, 3, (H, W)) > 0).astype(np.uint8) * 255
+    seen = []
+    for driver, path in test_write_metadata.both(tmp_path):
+        with harness.config(GDAL_TIFF_INTERNAL_MASK=internal):
+            ds = written.create(path, (1, H, W), gdal.GDT_Byte, driver, TILED="YES")
+            ds.GetRasterBand(1).WriteArray(pixels)
+            ds.CreateMaskBand(gdal.GMF_PER_DATASET)
+            ds.GetRasterBand(1).GetMaskBand().WriteArray(mask)
+            ds.BuildOverviews("AVERAGE", [2])
+            flags, shown = ds.GetRasterBand(1).GetMaskFlags(), ds.GetRasterBand(1).GetMaskBand().ReadAsArray()
+            ds = None
+        assert flags == gdal.GMF_PER_DATASET and (shown == mask).all(), driver
+        again = harness.open_gtiff(path)
+        seen.append(again.GetRasterBand(1).GetOverview(0).ReadAsArray())
+    assert (seen[0] == seen[1]).all()
+
+
+def test_after_finishing_failed_nothing_crashes(tmp_path):
+    ds = written.create(tmp_path / "f.tif", (1, H, W), gdal.GDT_Int64 if hasattr(gdal, "GDT_Int64") else gdal.GDT_Int32)
+    ds.GetRasterBand(1).Fill(1)
+    (tmp_path / "f.tif").unlink()
+    with harness.Errors() as errors:
+        assert ds.BuildOverviews("NEAREST", [2]) != 0
+    assert errors.failures()
+    band = ds.GetRasterBand(1)
+    with harness.Errors():
+        for ask in (band.GetNoDataValue, lambda: band.SetNoDataValue(3), band.GetMaskFlags, band.GetOverviewCount,
+                    band.GetMetadata, band.ReadRaster, lambda: band.ComputeStatistics(False), band.GetColorTable,
+                    ds.GetFileList, ds.GetMetadata, ds.FlushCache):  # fmt: skip
+            ask()
+        ds = band = None
