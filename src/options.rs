@@ -102,7 +102,8 @@ const TABLE: &[Spec] = &[
         only: Some(Scope::Create),
         kind: Kind::Choice(&["AUTO", "NO"]),
         default: "AUTO",
-        help: "Copy tiles of a TIFF as they are where source and target agree",
+        help: "Copy tiles of a TIFF as they are where source and target agree. \
+               NO: decode them, which notices damage",
     },
     Spec {
         name: "LEVEL",

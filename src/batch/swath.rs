@@ -86,6 +86,15 @@ impl Swaths {
     }
 }
 
+/// What there is to do for a copy.
+enum Next {
+    /// The caller shall fill this one.
+    Fill(Piece),
+    /// One went off without the caller.
+    Went,
+    Done,
+}
+
 impl Piece {
     fn tiles(self, grid: &Grid) -> impl Iterator<Item = Tile> {
         let planes: Vec<u32> = (self.first_plane..self.first_plane + self.planes).collect();
@@ -143,20 +152,19 @@ impl Writer {
     /// What is next; `None` when all is done.
     pub fn next_swath(&mut self) -> Result<Option<Step<'_>>> {
         match self.attempt(Writer::next_piece)? {
-            Some(Some(piece)) => self.view(piece).map(|view| Some(Step::Fill(view))),
-            Some(None) => Ok(Some(Step::Went(self.swaths.as_ref().map_or(1.0, Swaths::share)))),
-            None => {
+            Next::Fill(piece) => self.view(piece).map(|view| Some(Step::Fill(view))),
+            Next::Went => Ok(Some(Step::Went(self.swaths.as_ref().map_or(1.0, Swaths::share)))),
+            Next::Done => {
                 self.swaths = None;
                 Ok(None)
             }
         }
     }
 
-    /// The piece that the caller shall fill, or that there is none to be filled now.
-    fn next_piece(&mut self) -> Result<Option<Option<Piece>>> {
+    fn next_piece(&mut self) -> Result<Next> {
         while let Some(swaths) = &mut self.swaths {
             if let Some(piece) = swaths.again.pop() {
-                return Ok(Some(Some(piece)));
+                return Ok(Next::Fill(piece));
             }
             let Some(piece) = swaths.todo.next() else {
                 // What comes back of these may be asked for again.
@@ -172,12 +180,12 @@ impl Writer {
             let Some(originals) =
                 originals.and_then(|from| Originals::of(from, piece.tiles(&grid)))
             else {
-                return Ok(Some(Some(piece)));
+                return Ok(Next::Fill(piece));
             };
             self.send_off(image, piece, Pixels::Originals(originals, piece))?;
-            return Ok(Some(None));
+            return Ok(Next::Went);
         }
-        Ok(None)
+        Ok(Next::Done)
     }
 
     fn view(&mut self, piece: Piece) -> Result<SwathView<'_>> {
