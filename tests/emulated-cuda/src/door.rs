@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::driver::Driver;
 use crate::report;
+use crate::settings::{Failure, Which};
 use crate::status::{Answer, Code};
 use crate::task::IN_CALLBACK;
 
@@ -121,18 +122,24 @@ fn admit(driver: &mut Driver, symbol: &'static str) -> Result<(), Code> {
     });
     driver.ledger.count(symbol);
     driver.symbol = symbol;
-    let Some(failure) = driver.settings.fail else { return Ok(()) };
-    if failure.call != driver.ledger.calls {
-        return Ok(());
-    }
-    driver.ledger.injected = Some((symbol, failure.code.0, failure.call));
-    if failure.code.sticky() {
+    let calls = driver.ledger.calls;
+    let code = match &driver.settings.fail {
+        Some(Failure { call: Which::Nth(n), code }) if *n == calls => *code,
+        Some(Failure { call: Which::Next(name), code }) if name == symbol => {
+            let code = *code;
+            driver.settings.fail = None;
+            code
+        }
+        _ => return Ok(()),
+    };
+    driver.ledger.injected = Some((symbol, code.0, calls));
+    if code.sticky() {
         let context = driver.current().ok();
         let device = context.map_or(0, |context| driver.device_of(context));
         let text = format!("injected into {symbol}");
-        driver.fault(device, failure.code, None, text);
+        driver.fault(device, code, None, text);
     }
-    Err(failure.code)
+    Err(code)
 }
 
 fn guarded(
@@ -166,6 +173,17 @@ pub(crate) fn free(symbol: &'static str, body: impl FnOnce(&mut Driver) -> Answe
         return Code::DEINITIALIZED.0;
     }
     number(admit(&mut driver, symbol).and_then(|()| guarded(&mut driver, symbol, body)))
+}
+
+/// Takes the time that starting is to take. Without the state: calls of other threads go on meanwhile.
+pub(crate) fn start_slowly() {
+    if forked() || EXITING.load(Ordering::SeqCst) || IN_CALLBACK.get() {
+        return;
+    }
+    let driver = state();
+    let time = if driver.initialized { Duration::ZERO } else { driver.settings.init_time };
+    drop(driver);
+    std::thread::sleep(time);
 }
 
 /// A call that needs cuInit but no context; the fault of a current context comes first.

@@ -3,6 +3,8 @@
 //! Refuses to know what a setting does. Invariant: a value that can't be read panics at
 //! load, so that a test with a misspelt value does not pass for another reason.
 
+use std::time::Duration;
+
 use crate::cufile::CufileSettings;
 use crate::nvjpeg2k::Nvjpeg2kSettings;
 use crate::status::Code;
@@ -34,11 +36,20 @@ pub(crate) enum Corrupt {
 /// A compute mode of no device: it can't be had, and does not say why.
 pub(crate) const BUSY: u32 = 256;
 
-/// The n-th call that fails, and with what.
-#[derive(Clone, Copy, Debug)]
+/// The call that fails, and with what.
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    pub(crate) call: u64,
+    pub(crate) call: Which,
     pub(crate) code: Code,
+}
+
+/// Which call it is.
+#[derive(Clone, Debug)]
+pub(crate) enum Which {
+    /// The n-th of all.
+    Nth(u64),
+    /// The next one of this symbol.
+    Next(String),
 }
 
 /// All settings; see the table in [`Settings::set`] for their names.
@@ -60,6 +71,8 @@ pub(crate) struct Settings {
     pub(crate) name: String,
     pub(crate) compute_mode: u32,
     pub(crate) init: u32,
+    /// How long starting takes, in real time.
+    pub(crate) init_time: Duration,
     pub(crate) fail: Option<Failure>,
     pub(crate) nvcomp: u32,
     pub(crate) nvcomp_cudart: u32,
@@ -93,6 +106,7 @@ const NAMES: &[&str] = &[
     "NAME",
     "COMPUTE_MODE",
     "CUINIT",
+    "CUINIT_MS",
     "FAIL",
     "NVCOMP",
     "NVCOMP_CUDART",
@@ -138,6 +152,7 @@ impl Default for Settings {
             name: "Emulated GPU".into(),
             compute_mode: 0,
             init: 0,
+            init_time: Duration::ZERO,
             fail: None,
             nvcomp: 6000,
             nvcomp_cudart: 12090,
@@ -208,6 +223,7 @@ impl Settings {
                 )?;
             }
             "CUINIT" => self.init = value.parse().ok()?,
+            "CUINIT_MS" => self.init_time = Duration::from_millis(value.parse().ok()?),
             "FAIL" => self.fail = failure(value)?,
             _ if name.starts_with("CUFILE") => self.cufile.change(name, value)?,
             "NVJPEG2K" | "J2K_CORRUPT" | "J2K_HOARD" => self.nvjpeg2k.change(name, value)?,
@@ -272,5 +288,9 @@ pub(crate) fn choice<T: Copy>(value: &str, among: &[(&str, T)]) -> Option<T> {
 fn failure(value: &str) -> Option<Option<Failure>> {
     let Some(text) = some(value) else { return Some(None) };
     let (call, code) = text.split_once(':')?;
-    Some(Some(Failure { call: call.parse().ok()?, code: Code(code.parse().ok()?) }))
+    let call = match call.starts_with(|first: char| first.is_ascii_alphabetic()) {
+        true => Which::Next(call.into()),
+        false => Which::Nth(call.parse().ok()?),
+    };
+    Some(Some(Failure { call, code: Code(code.parse().ok()?) }))
 }

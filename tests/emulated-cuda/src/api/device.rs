@@ -10,6 +10,7 @@ use crate::status::{self, Answer, Code};
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuInit(flags: c_uint) -> u32 {
+    door::start_slowly();
     door::free("cuInit", |driver| {
         if flags != 0 {
             return Err(Code::INVALID_VALUE.because("flags of cuInit"));

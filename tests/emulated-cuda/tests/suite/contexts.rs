@@ -109,6 +109,14 @@ fn visible_devices_and_refusals() {
     });
     isolated(name, &[("DEVICES", "0")], || assert_eq!(cuInit(0), 100));
     isolated(name, &[("CUINIT", "803")], || assert_eq!(cuInit(0), 803));
+    isolated(name, &[("CUINIT_MS", "200")], || {
+        let starter = std::thread::spawn(|| cuInit(0));
+        // Others are answered meanwhile.
+        assert_eq!(ask(|place| cuDeviceGetCount(place)), Err(3));
+        assert!(!starter.is_finished());
+        assert_eq!(starter.join().unwrap(), 0);
+        ok(cuInit(0));
+    });
     isolated(name, &[("COMPUTE_MODE", "exclusive")], || {
         ok(cuInit(0));
         assert_eq!(ask(|place| cuDevicePrimaryCtxRetain(place, 0)), Err(46));

@@ -114,6 +114,10 @@ fn settings_change_while_running() {
         ok(cuInit(0));
         assert_eq!(ask(|place| cuMemAlloc_v2(place, 16)), Err(2));
         assert_eq!(ask(|place| cuMemAlloc_v2(place, 16)).map(|_| ()), Ok(()));
+        assert_eq!(set(c"FAIL", c"cuMemAlloc_v2:999"), 0);
+        ok(cuCtxSynchronize());
+        assert_eq!(ask(|place| cuMemAlloc_v2(place, 16)), Err(999));
+        assert_eq!(ask(|place| cuMemAlloc_v2(place, 16)).map(|_| ()), Ok(()), "once");
         assert_eq!(set(c"FAIL", c""), 0);
         assert_eq!(set(c"NO_SUCH_SETTING", c"1"), 1);
         assert_eq!(set(c"ORDER", c"sideways"), 1);
