@@ -109,8 +109,9 @@ unsafe impl Tagged for DeviceFacts {
     const SMALLEST: usize = offset_of!(DeviceFacts, is_usable) + size_of::<i32>();
 }
 
-/// How many GPUs the NVIDIA driver shows, CUDA_VISIBLE_DEVICES heeded; 0 where there is no driver.
-/// CUDA is initialised. Thread-safe.
+/// How many GPUs the NVIDIA driver shows, CUDA_VISIBLE_DEVICES heeded; 0 where there is no driver, and
+/// after a GPU failed in this process, as the driver is left alone then. CUDA is initialised.
+/// Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpugtiff_device_count() -> i32 {
     let mut count = 0;

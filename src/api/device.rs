@@ -15,8 +15,8 @@ use super::result::{
     GPUGTIFF_WRONG_MEMORY, Outcome, fail,
 };
 use crate::batch::plan::{Rect, Tile};
-use crate::capi::Image;
-use crate::engine::cuda::{CudaEngine, Ground, Landing, Misplaced, Spot, Wanted};
+use crate::capi::{Image, Shared};
+use crate::engine::cuda::{CudaEngine, Ground, Landing, Misplaced, Refusal, Spot, Wanted};
 use crate::engine::select::Wish;
 use crate::engine::{Part, TileJob, allocate};
 use crate::error::Error;
@@ -42,15 +42,15 @@ struct Piece<'a> {
     place: Place,
 }
 
-impl Raster {
-    /// The engine of a device.
-    pub(super) fn engine(&self, number: u32) -> Outcome<Arc<CudaEngine>> {
-        match self.shared.device(number) {
-            Ok(engine) => Ok(engine),
-            Err(refusal) => fail(GPUGTIFF_NO_DEVICE, refusal.to_string()),
-        }
-    }
+/// The engine of a device.
+pub(super) fn engine(shared: &Shared, number: u32) -> Outcome<Arc<CudaEngine>> {
+    shared.device(number).or_else(|refusal| match refusal {
+        Refusal::Lost(..) => fail(GPUGTIFF_DEVICE_FAILED, refusal.to_string()),
+        _ => fail(GPUGTIFF_NO_DEVICE, refusal.to_string()),
+    })
+}
 
+impl Raster {
     /// # Safety
     /// As for `read`, and the stream must be one.
     pub(super) unsafe fn read_to_device(
@@ -60,7 +60,7 @@ impl Raster {
         place: &Place,
         device: Device,
     ) -> Outcome<()> {
-        let engine = self.engine(device.number)?;
+        let engine = engine(&self.shared, device.number)?;
         let extents = [window.width, window.height, chosen.bands.len() as i64];
         // SAFETY: the caller's promise.
         let landing = unsafe { look(&engine, place, extents, chosen.kind.bytes, device)? };

@@ -1,8 +1,8 @@
 //! Windows out of device memory, to be written.
 
-use super::device::{failed, look};
+use super::device::{engine, failed, look};
 use super::request::{Chosen, Device, Place, Window};
-use super::result::{GPUGTIFF_NO_DEVICE, Outcome, fail};
+use super::result::Outcome;
 use super::writer::Writer;
 use crate::engine::allocate;
 use crate::gdal::dataset::Dataset;
@@ -24,10 +24,7 @@ impl Writer {
         place: &Place,
         device: Device,
     ) -> Outcome<()> {
-        let engine = match self.shared.device(device.number) {
-            Ok(engine) => engine,
-            Err(refusal) => return fail(GPUGTIFF_NO_DEVICE, refusal.to_string()),
-        };
+        let engine = engine(&self.shared, device.number)?;
         let (bands, sample) = (chosen.bands.len(), chosen.kind.bytes);
         let extents = [window.width, window.height, bands as i64];
         // SAFETY: the caller's promise.

@@ -7,6 +7,7 @@
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
 
+use super::device::{engine, failed};
 use super::held::Held;
 use super::kind::Kind;
 use super::raster::{Raster, out};
@@ -301,7 +302,7 @@ impl Raster {
     fn allocate(&self, device: Option<u32>, bytes: usize) -> Outcome<Memory> {
         match device {
             Some(number) => {
-                let memory = self.engine(number)?.allocate(bytes)?;
+                let memory = engine(&self.shared, number)?.allocate(bytes).or_else(failed)?;
                 Ok(Memory::Device(memory, number))
             }
             None => Allocation::new(bytes).map(Memory::Host),

@@ -55,18 +55,19 @@ impl Shared {
 
     /// The engine of a device that pixels are to be kept on, whatever decodes for the host.
     pub(crate) fn device(&self, device: u32) -> std::result::Result<Arc<CudaEngine>, Refusal> {
-        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(engine) = devices.get(&device) {
+        let devices = || self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(engine) = devices().get(&device) {
             return Ok(Arc::clone(engine));
         }
+        // CUDA may have to be started for it: nobody who asks for counters waits for that. Of two who make
+        // one at once the first has made it for both.
         let Settings { whereabouts, .. } = self.settings.clone();
         let engine = Arc::new(CudaEngine::new(Settings {
             whereabouts: Whereabouts { device: Some(device), ..whereabouts },
             patient: true,
             ..self.settings.clone()
         })?);
-        devices.insert(device, Arc::clone(&engine));
-        Ok(engine)
+        Ok(Arc::clone(devices().entry(device).or_insert(engine)))
     }
 
     /// The counters of all engines.

@@ -1,8 +1,8 @@
 """One process with the emulated driver in libcuda's place that reads to and writes from device memory by
 the C API: does what its argument (JSON) says, and prints one line of JSON.
 
-    do: windows | queued | at_once | batches | facts | structure | tensors | misuse | write | lost
-    path, paths, options, seed, count, target
+    do: windows | queued | at_once | batches | facts | structure | tensors | misuse | write | lost | starting
+    path, paths, options, seed, count, target, large
 """
 
 import ctypes
@@ -11,6 +11,7 @@ import os
 import random
 import sys
 import threading
+import time
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 
 import harness  # noqa: F401  (sets GDAL_DRIVER_PATH before osgeo)
@@ -23,7 +24,7 @@ gdal.DontUseExceptions()
 GUARD = 0xA5
 # What the caller queued before it asked for pixels.
 EARLIER = 0x11
-NOT_READY = 600
+NOT_INITIALIZED, NOT_READY = 3, 600
 
 
 class Cuda:
@@ -360,24 +361,53 @@ def write(order):
 
 
 def lost(order):
-    """The device is lost while a tensor is alive: its deleter is quiet, and so are later reads."""
+    """The device is lost while a tensor is alive: its deleter is quiet, and so is all that is asked later."""
     cuda, library = Cuda(), capi.Library(capi.PLUGIN_PATH)
     raster = library.open(order["path"], order.get("options", ()))
-    tensor = raster.tensor(device=0)
+    tensor, versions = raster.tensor(device=0), [library.ask("cuda_version"), library.ask("nvcomp_version")]
     cuda.dll.emucudaSet(b"FAIL", b"1:700")
     cuda.dll.emucudaReset()
     into = device_buffer(cuda_address := tensor.contents.dl_tensor.data, 1 << 16)
     result = raster.result("read", capi.window(0, 0, 16, 16), None, byref(into))
-    text, again = library.message(), raster.result("read", capi.window(0, 0, 16, 16), None, byref(into))
+    text, results, out = library.message(), [result], c_void_p()
+    for later in (raster, library.open(order["path"], order.get("options", ()))):
+        results.append(later.result("read", capi.window(0, 0, 16, 16), None, byref(into)))
+        results.append(later.result("read_tensor", None, None, 0, byref(out)))
+        results.append(later.result("read_tensor_unversioned", None, None, 0, byref(out)))
+    facts = capi.DeviceFacts(ctypes.sizeof(capi.DeviceFacts))
+    device = [library.ask("device_count"), library.result("device_info", 0, byref(facts)), library.message()]
+    known = versions == [library.ask("cuda_version"), library.ask("nvcomp_version")] and 0 not in versions
     tensor.contents.deleter(ctypes.cast(tensor, c_void_p))
     host = np.zeros((1, 16, 16), np.uint8)
     raster.read((0, 0, 16, 16), host, capi.selection([1]))
     same = (host == pixels(gtiff(order["path"]), (0, 0, 16, 16), [1])).all()
     raster.free()
-    return {"same": bool(same), "results": [result, again], "text": text, "address": cuda_address}
+    return {"same": bool(same) and known, "results": results, "device": device, "text": text, "address": cuda_address}
 
 
-WORK = {"windows": windows, "queued": queued, "at_once": at_once, "batches": batches, "facts": facts, "structure": structure, "tensors": tensors, "misuse": misuse, "write": write, "lost": lost}
+def starting(order):
+    """CUDA takes its time to start, for a raster that AUTO finds large or for a tensor: nobody else is held up."""
+    library, driver = capi.Library(capi.PLUGIN_PATH), ctypes.CDLL("libcuda.so.1")
+    is_starting = lambda: driver.cuDeviceGetCount(byref(ctypes.c_int())) == NOT_INITIALIZED  # noqa: E731
+    raster = library.open(order.get("large", order["path"]))
+    others = [raster, library.open(order["path"], ["ENGINE=CPU"])]
+    if "large" in order:
+        raster.read((0, 0, 16384, 256), np.zeros((256, 16384), np.uint8))
+    else:
+        threading.Thread(target=lambda: raster.tensor((0, 0, 16, 16), device=0)).start()
+    time.sleep(0.2)
+    held_up = [] if is_starting() else ["too late"]
+    for n, other in enumerate(others):
+        other.read((0, 0, 16, 16), np.zeros((other.info().bands, 16, 16), np.uint8))
+        held_up += [] if is_starting() else ["read %d" % n]
+        other.counters()
+        held_up += [] if is_starting() else ["counters %d" % n]
+    while is_starting():
+        time.sleep(0.05)
+    return {"same": not held_up, "held_up": held_up}
+
+
+WORK = {"windows": windows, "queued": queued, "at_once": at_once, "batches": batches, "facts": facts, "structure": structure, "tensors": tensors, "misuse": misuse, "write": write, "lost": lost, "starting": starting}
 
 if __name__ == "__main__":
     order = json.loads(sys.argv[1])

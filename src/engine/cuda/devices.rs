@@ -81,7 +81,7 @@ pub fn is_device_memory(address: u64) -> bool {
     const MEMORY_TYPE: i32 = 2;
     const IS_MANAGED: i32 = 8;
     const DEVICE: u32 = 2;
-    if probe::leave_alone() {
+    if probe::permission().is_err() {
         return false;
     }
     let Some(ask) = pointer_attribute() else { return false };

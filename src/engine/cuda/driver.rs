@@ -11,8 +11,8 @@ pub(super) use self::foreign::Owner;
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
@@ -99,6 +99,15 @@ pub(super) struct Device {
 unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
+
+/// Who failed first in this process, and with what code.
+static LOST: OnceLock<(String, i32)> = OnceLock::new();
+
+/// The name of a device that failed in this process, and the code. Whoever asks waits for nobody: not
+/// for a driver that is being started either.
+pub(super) fn lost() -> Option<&'static (String, i32)> {
+    LOST.get()
+}
 
 /// Compute capability of the device with this number; nothing is taken hold of.
 pub(super) fn capability(ordinal: i32) -> Answer<(i32, i32)> {
@@ -195,6 +204,7 @@ impl Device {
 
     /// From now on the device is left alone.
     pub(super) fn abandon(&self, code: i32) {
+        let _ = LOST.set((self.name.clone(), code));
         let _ = self.lost_code.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
         self.lost.store(true, Ordering::Release);
     }

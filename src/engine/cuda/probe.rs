@@ -244,27 +244,22 @@ pub(super) fn find(wanted: &Whereabouts) -> Found {
     answer
 }
 
-/// A forked child must leave CUDA alone.
-fn check_starter() -> Result<(), Refusal> {
+/// Whether the driver may be called: not in a forked child, and not after a fault, by whatever name a
+/// device is asked for. Every read into host memory asks, so nobody waits here.
+pub(super) fn permission() -> Result<(), Refusal> {
     let starter = STARTED_BY.load(Ordering::SeqCst);
-    match starter != 0 && starter != std::process::id() {
-        true => Err(Refusal::Forked),
-        false => Ok(()),
+    if starter != 0 && starter != std::process::id() {
+        return Err(Refusal::Forked);
     }
-}
-
-/// Whether the driver must not be called: after a fault, or in a forked child.
-pub(super) fn leave_alone() -> bool {
-    let lost = |found: &Found| found.as_ref().is_ok_and(|gpu| gpu.device.lost_with().is_some());
-    check_starter().is_err()
-        || FOUND.get().is_some_and(|found| {
-            found.lock().unwrap_or_else(PoisonError::into_inner).values().any(lost)
-        })
+    match driver::lost() {
+        Some((name, code)) => Err(Refusal::Lost(name.clone(), *code)),
+        None => Ok(()),
+    }
 }
 
 /// Starts CUDA, if it is not running: its version and the number of devices.
 pub(super) fn start() -> Result<(i32, i32), Refusal> {
-    check_starter()?;
+    permission()?;
     let cuda = driver_version()?;
     STARTED_BY.store(std::process::id(), Ordering::SeqCst);
     match driver::start() {
@@ -276,15 +271,6 @@ pub(super) fn start() -> Result<(i32, i32), Refusal> {
 }
 
 fn look(wanted: &Whereabouts, known: &mut HashMap<Whereabouts, Found>) -> Found {
-    check_starter()?;
-    // After a fault the driver is left alone, by whatever name it is asked for.
-    let lost = |found: &Found| {
-        let gpu = found.as_ref().ok()?;
-        gpu.device.lost_with().map(|code| Refusal::Lost(gpu.device.name.clone(), code))
-    };
-    if let Some(refusal) = known.values().find_map(lost) {
-        return Err(refusal);
-    }
     let (cuda, count) = start()?;
     // Before a context is made, which takes most of the time.
     let nvcomp = find_nvcomp(wanted.nvcomp.as_deref(), (cuda / 1000) as u32)?;
@@ -424,8 +410,13 @@ pub(in crate::engine) fn driver_is_there() -> bool {
     Library::open(Path::new("libcuda.so.1")).is_some()
 }
 
-/// Whether the driver is there, whole and new enough.
+/// Whether the driver is there, whole and new enough. Once that is known the driver is not asked again:
+/// it may have to be left alone.
 pub(super) fn driver_version() -> Result<i32, Refusal> {
+    static KNOWN: OnceLock<i32> = OnceLock::new();
+    if let Some(version) = KNOWN.get() {
+        return Ok(*version);
+    }
     let library = Library::open(Path::new("libcuda.so.1")).ok_or(Refusal::NoDriver)?;
     // cudarc takes the first of these that opens, which may be a toolkit's stub.
     let first = Library::open(Path::new("libcuda.so")).unwrap_or(library);
@@ -447,7 +438,7 @@ pub(super) fn driver_version() -> Result<i32, Refusal> {
     if version < 12_000 {
         return Err(Refusal::OldDriver(version / 1000, version % 1000 / 10));
     }
-    Ok(version)
+    Ok(*KNOWN.get_or_init(|| version))
 }
 
 /// Looks for nvCOMP where users have it; never in the working directory.
