@@ -6,6 +6,7 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use super::handle::Table;
+use super::held::Held;
 use super::raster::{RASTERS, Raster, out};
 use super::result::{
     GPUGTIFF_NO_DEVICE, GPUGTIFF_NULL_ARGUMENT, Outcome, fail, gpugtiff_result, guard,
@@ -189,7 +190,7 @@ unsafe fn engine(
     Ok(())
 }
 
-/// Which engine decodes what is read into host memory ("CPU", "CUDA", "AUTO"), and why; windows into
+/// Which engine decodes what is read into host memory ("CPU" or "CUDA"), and why; windows into
 /// device memory are CUDA's, as far as it decodes them (counters CUDA_...). Both texts are valid
 /// until this thread's next such question. Thread-safe.
 ///
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn gpugtiff_raster_engine(
     out_reason: *mut *const c_char,
 ) -> gpugtiff_result {
     // SAFETY: the caller's promise.
-    guard(|| unsafe { engine(&RASTERS.get(raster)?.shared, out_name, out_reason) })
+    guard(|| unsafe { engine(&Held::of(raster)?.shared, out_name, out_reason) })
 }
 
 /// Which engine encodes, and why: as gpugtiff_raster_engine(). Thread-safe.
@@ -233,7 +234,7 @@ unsafe fn counters<T>(
     callback: gpugtiff_counter_callback,
     user: *mut c_void,
 ) -> Outcome<()> {
-    let shared = shared(&*table.get(handle)?);
+    let shared = table.ask(handle, |object| shared(object))?;
     let Some(callback) = callback else {
         return fail(GPUGTIFF_NULL_ARGUMENT, "the callback is NULL");
     };

@@ -130,7 +130,7 @@ pub unsafe extern "C" fn gpugtiff_batches_read(
 ) -> gpugtiff_result {
     guard(|| {
         let batches = BATCHES.get(batches)?;
-        let raster = Held::new(Arc::clone(&batches.raster))?;
+        let raster = Held::walk(&batches.raster)?;
         if window.is_null() {
             return fail(GPUGTIFF_NULL_ARGUMENT, "the window is NULL");
         }

@@ -42,12 +42,21 @@ impl<T> Table<T> {
 
     /// The object of a handle.
     pub(super) fn get(&self, handle: *const T) -> Outcome<Arc<T>> {
+        self.ask(handle, Arc::clone)
+    }
+
+    /// Asks the object of a handle something, before anybody can take it back.
+    pub(super) fn ask<R>(
+        &self,
+        handle: *const T,
+        question: impl FnOnce(&Arc<T>) -> R,
+    ) -> Outcome<R> {
         if handle.is_null() {
             return fail(GPUGTIFF_NULL_ARGUMENT, format!("the {} is NULL", self.kind));
         }
         let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
         match live.as_ref().and_then(|live| live.get(&handle.addr())) {
-            Some(object) => Ok(Arc::clone(object)),
+            Some(object) => Ok(question(object)),
             None => self.refuse(),
         }
     }

@@ -1,7 +1,7 @@
 //! The dataset behind a raster: for one thread at a time, and there for as long as a call needs it.
 //!
-//! Whoever is in a call has a [`Held`]. A dataset that is the caller's own is given back when its
-//! raster is freed, after those calls and before any other.
+//! Whoever is in a call has a [`Held`], and a raster is freed when those that came by its handle are
+//! gone. Walks of batches may outlive it, unless the dataset is the caller's own, which is given back then.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -16,17 +16,33 @@ use crate::gdal::messages::capture;
 pub(super) struct Holding {
     dataset: Dataset,
     reference: Mutex<Option<Reference>>,
-    uses: Mutex<Uses>,
-    unused: Condvar,
+    uses: Arc<Uses>,
     lock: Mutex<()>,
 }
 
 /// Calls that are using it.
 #[derive(Default)]
 struct Uses {
-    now: usize,
+    count: Mutex<Count>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Count {
+    /// By the raster's handle.
+    calls: usize,
+    /// By walks of batches that came from it.
+    walks: usize,
     /// There may be no more.
     over: bool,
+}
+
+impl Uses {
+    /// Waits until those that `which` counts have ended.
+    fn wait(&self, which: impl Fn(&Count) -> usize) {
+        let under_way = |count: &mut Count| which(count) > 0;
+        drop(self.ended.wait_while(lock(&self.count), under_way));
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -39,8 +55,7 @@ impl Holding {
         Ok(Holding {
             dataset,
             reference: Mutex::new(Some(Reference::new(dataset, name)?)),
-            uses: Mutex::default(),
-            unused: Condvar::new(),
+            uses: Arc::default(),
             lock: Mutex::default(),
         })
     }
@@ -64,42 +79,59 @@ impl Holding {
         }
     }
 
+    /// Waits for calls by the raster's handle, which nobody has any more.
+    pub(super) fn settle(&self) {
+        self.uses.wait(|count| count.calls);
+    }
+
     /// Gives the dataset back as soon as nobody is using it, and does not return before.
     pub(super) fn give_back(&self) {
-        let mut uses = lock(&self.uses);
-        uses.over = true;
-        while uses.now > 0 {
-            uses = self.unused.wait(uses).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(uses);
+        lock(&self.uses.count).over = true;
+        self.uses.wait(|count| count.calls + count.walks);
         drop(lock(&self.reference).take());
     }
 }
 
 /// A raster during a call.
-pub(super) struct Held(Arc<Raster>);
+pub(super) struct Held {
+    /// Goes before the call is said to have ended: whoever waits for that is then the last to have it.
+    raster: Arc<Raster>,
+    _call: Call,
+}
+
+/// One of the calls that are counted.
+struct Call {
+    uses: Arc<Uses>,
+    whose: fn(&mut Count) -> &mut usize,
+}
 
 impl Held {
     /// The raster of a handle.
     pub(super) fn of(handle: *const Raster) -> Outcome<Held> {
-        Held::new(RASTERS.get(handle)?)
+        // Counted before it can be taken back.
+        RASTERS.ask(handle, |raster| Held::new(raster, |count| &mut count.calls))?
     }
 
-    /// The same for who has it already.
-    pub(super) fn new(raster: Arc<Raster>) -> Outcome<Held> {
-        let mut uses = lock(&raster.holding.uses);
-        if uses.over {
+    /// The same for a walk of batches.
+    pub(super) fn walk(raster: &Arc<Raster>) -> Outcome<Held> {
+        Held::new(raster, |count| &mut count.walks)
+    }
+
+    fn new(raster: &Arc<Raster>, whose: fn(&mut Count) -> &mut usize) -> Outcome<Held> {
+        let uses = Arc::clone(&raster.holding.uses);
+        let mut count = lock(&uses.count);
+        if count.over {
             let text = format!("the raster of {} was freed, and its dataset is gone", raster.name);
             return fail(GPUGTIFF_BAD_HANDLE, text);
         }
-        uses.now += 1;
-        drop(uses);
-        Ok(Held(raster))
+        *whose(&mut count) += 1;
+        drop(count);
+        Ok(Held { raster: Arc::clone(raster), _call: Call { uses, whose } })
     }
 
     /// To be kept beyond the call.
     pub(super) fn raster(&self) -> Arc<Raster> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.raster)
     }
 }
 
@@ -107,14 +139,14 @@ impl Deref for Held {
     type Target = Raster;
 
     fn deref(&self) -> &Raster {
-        &self.0
+        &self.raster
     }
 }
 
-impl Drop for Held {
+impl Drop for Call {
     fn drop(&mut self) {
-        lock(&self.0.holding.uses).now -= 1;
-        self.0.holding.unused.notify_all();
+        *(self.whose)(&mut lock(&self.uses.count)) -= 1;
+        self.uses.ended.notify_all();
     }
 }
 

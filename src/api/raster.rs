@@ -317,16 +317,18 @@ pub unsafe extern "C" fn gpugtiff_raster_wrap(
     })
 }
 
-/// Frees a raster; NULL is fine. Calls that other threads are in end first. Tensors and batches
-/// that came from it stay, but for batches of a raster that was wrapped: its dataset is given back
-/// before this returns. Thread-safe.
+/// Frees a raster; NULL is fine. Calls that other threads are in with it end first, but for
+/// gpugtiff_raster_counters(), whose callback may call this. Tensors and batches that came from it
+/// stay, but for batches of a raster that was wrapped: its dataset is given back before this
+/// returns. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpugtiff_raster_free(raster: *mut Raster) -> gpugtiff_result {
     guard(|| {
-        if let Some(raster) = RASTERS.take_back(raster)?
-            && raster.wrapped
-        {
-            raster.holding.give_back();
+        if let Some(raster) = RASTERS.take_back(raster)? {
+            match raster.wrapped {
+                true => raster.holding.give_back(),
+                false => raster.holding.settle(),
+            }
         }
         Ok(())
     })

@@ -538,6 +538,42 @@ def test_a_raster_is_freed_while_others_read(files):
     assert raster.result("read", None, None, None) == C["BAD_HANDLE"]
 
 
+@pytest.mark.parametrize("by", ["raster", "batches"])
+def test_a_raster_is_freed_when_calls_of_others_have_ended(files, tmp_path, by):
+    """A reader is stopped in the middle of its call, while it says that a tile is damaged. Walks stay, and so
+    does the file, as long as they need it: theirs are not waited for."""
+    path, freed = damage(files["rgb"], tmp_path / "damaged.tif", (0, 0)), []
+    is_open = lambda: any(os.path.realpath(fd.path) == path for fd in os.scandir("/proc/self/fd"))  # noqa: E731
+
+    def free():
+        raster.free()
+        freed.append(is_open())
+
+    def free_it(level, text, user):
+        if level == C["LOG_ERROR"] and not threads:
+            threads.append(threading.Thread(target=free, daemon=True))
+            threads[0].start()
+            threads[0].join(0.3 if by == "raster" else 20)
+            meanwhile.extend(freed)
+
+    ear, threads, meanwhile = capi.LOG(free_it), [], []
+    raster, into = PLUGIN.open(path), np.zeros((3, 128, 256), np.uint8)
+    where = byref(capi.Window(0, 0, 256, 128))
+    with raster.batches() as batches:
+        PLUGIN.call("log_set", ear, None)
+        try:
+            if by == "raster":
+                batches.free()
+                assert raster.result("read", where, None, byref(capi.buffer(into))) == C["CORRUPT"]
+            else:
+                assert batches.result("read", where, byref(capi.buffer(into))) == C["CORRUPT"]
+        finally:
+            PLUGIN.call("log_set", None, None)
+    threads[0].join(20)
+    assert (meanwhile, freed) == (([], [False]) if by == "raster" else ([True], [True]))
+    assert not is_open()
+
+
 def test_messages_are_the_threads_own(files):
     def work(i):
         for _ in range(50):
