@@ -267,6 +267,7 @@ fn settings(options: &OpenOptions, given: impl Fn(&str) -> Option<String>) -> Se
         nvjpeg2k: library("GPUGTIFF_NVJPEG2K"),
         level_given: level.iter().any(|name| given(name).is_some()),
         patient: options.engine == Wish::Cuda,
+        patience: None,
     }
 }
 

@@ -11,6 +11,7 @@ mod json;
 mod latency;
 mod naive;
 mod on_file;
+mod patience;
 mod suite;
 mod tiles;
 

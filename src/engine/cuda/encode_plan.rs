@@ -173,6 +173,7 @@ impl Works {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
+                self.give_up();
                 self.tally.busy.bump();
                 return None;
             }

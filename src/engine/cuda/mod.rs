@@ -43,6 +43,7 @@ mod verify;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,8 @@ pub struct Settings {
     pub level_given: bool,
     /// Wait for a device that is busy with another dataset, rather than use the CPU.
     pub patient: bool,
+    /// How long, if not for as long as users do.
+    pub patience: Option<Duration>,
     /// GDS.
     pub gds: Gds,
     /// GPUGTIFF_CUFILE: that library's path.
@@ -138,6 +141,8 @@ struct Works {
     run: Mutex<Weak<Run>>,
     /// The run of encoded ones.
     encode_run: Mutex<Weak<Run>>,
+    /// The device was busy for longer than anybody waits, and was not had since.
+    gave_up: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -217,6 +222,7 @@ impl CudaEngine {
             encoding: Mutex::default(),
             run: Mutex::default(),
             encode_run: Mutex::default(),
+            gave_up: AtomicBool::new(false),
         }))
     }
 
@@ -438,13 +444,13 @@ impl Course {
     /// Nothing of this batch is on its way: waits for others to be done.
     fn wait_for_a_lane(&mut self) {
         let deadline = Instant::now() + self.works.patience();
-        loop {
+        while self.legs.is_empty() && self.is_welcome() {
             let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return self.works.give_up();
+            }
             self.works.gpu.arena.wait(left.min(Duration::from_millis(100)));
             self.go_on();
-            if !self.legs.is_empty() || left.is_zero() || !self.is_welcome() {
-                return;
-            }
         }
     }
 
@@ -485,11 +491,9 @@ impl Staged for Course {
             if self.begun == self.batch.tiles.len() {
                 return failed;
             }
-            if !self.works.patience().is_zero() && self.is_welcome() {
-                self.wait_for_a_lane();
-                if !self.legs.is_empty() {
-                    continue;
-                }
+            self.wait_for_a_lane();
+            if !self.legs.is_empty() {
+                continue;
             }
             let mut now = self.batch.tiles[self.begun..].to_vec();
             if self.is_welcome() {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -107,6 +108,7 @@ impl Works {
         loop {
             let fault = match Run::begin(&self.gpu, &current, plan.sizes()) {
                 Ok(Some(run)) => {
+                    self.gave_up.store(false, Ordering::Relaxed);
                     self.note_memory(&run);
                     return Begun::Run(run);
                 }
@@ -132,9 +134,18 @@ impl Works {
         }
     }
 
-    /// How long a batch that has nothing on its way may wait for others.
+    /// How long a batch that has nothing on its way may wait for others. Once that was in vain nobody
+    /// waits before the device was had again: the batches of a raster would take hours to find it busy.
     pub(super) fn patience(&self) -> Duration {
-        if self.settings.patient { PATIENCE } else { Duration::ZERO }
+        match self.settings.patient && !self.gave_up.load(Ordering::Relaxed) {
+            true => self.settings.patience.unwrap_or(PATIENCE),
+            false => Duration::ZERO,
+        }
+    }
+
+    /// That was in vain.
+    pub(super) fn give_up(&self) {
+        self.gave_up.store(true, Ordering::Relaxed);
     }
 
     fn note_memory(&self, run: &Run) {
