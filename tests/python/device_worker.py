@@ -1,7 +1,7 @@
 """One process with the emulated driver in libcuda's place that reads to and writes from device memory by
 the C API: does what its argument (JSON) says, and prints one line of JSON.
 
-    do: windows | queued | at_once | batches | facts | structure | tensors | misuse | write | lost | starting
+    do: windows | queued | at_once | batches | facts | structure | tensors | misuse | write | lost | starting | doubt
     path, paths, options, seed, count, target, large
 """
 
@@ -385,6 +385,21 @@ def lost(order):
     return {"same": bool(same) and known, "results": results, "device": device, "text": text, "address": cuda_address}
 
 
+def doubt(order):
+    """A question about the batch before fails, which says nothing of the device."""
+    cuda, library, same = Cuda(), capi.Library(capi.PLUGIN_PATH), True
+    raster, ds = library.open(order["path"]), gtiff(order["path"])
+    data = pixels(ds, (0, 0, 200, 200), range(1, raster.info().bands + 1))
+    memory, stream = cuda.allocate(data.nbytes), cuda.stream()
+    for n in range(3):
+        if n == 1:
+            cuda.dll.emucudaSet(b"FAIL", b"cuEventQuery:999")
+        raster.call("read", capi.window(0, 0, 200, 200), None, byref(device_buffer(memory, data.nbytes, stream=stream)))
+        cuda.ok("cuStreamSynchronize", c_void_p(stream))
+        same &= bytes(cuda.get(memory, data.nbytes)) == data.tobytes()
+    return {"same": same, "counters": raster.counters()}
+
+
 def starting(order):
     """CUDA takes its time to start, for a raster that AUTO finds large or for a tensor: nobody else is held up."""
     library, driver = capi.Library(capi.PLUGIN_PATH), ctypes.CDLL("libcuda.so.1")
@@ -407,7 +422,7 @@ def starting(order):
     return {"same": not held_up, "held_up": held_up}
 
 
-WORK = {"windows": windows, "queued": queued, "at_once": at_once, "batches": batches, "facts": facts, "structure": structure, "tensors": tensors, "misuse": misuse, "write": write, "lost": lost, "starting": starting}
+WORK = {"windows": windows, "queued": queued, "at_once": at_once, "batches": batches, "facts": facts, "structure": structure, "tensors": tensors, "misuse": misuse, "write": write, "lost": lost, "starting": starting, "doubt": doubt}
 
 if __name__ == "__main__":
     order = json.loads(sys.argv[1])

@@ -193,6 +193,12 @@ def test_writing(tmp_path):
     work(order, tmp_path, ORDER="mixed", SEED=harness.SEED)
 
 
+def test_a_question_that_fails_once_costs_no_device(tmp_path):
+    done = work({"do": "doubt", "path": raster(tmp_path, KINDS[0])}, tmp_path, GPUGTIFF_VERIFY="NO")
+    assert [call["symbol"] for call in done.report["injected"]] == ["cuEventQuery"], done.report["injected"]
+    assert done.counter("CUDA_TILES_DECODED") == 3 * 16 and done.counter("CUDA_FAULTS") == 0, done
+
+
 @pytest.mark.parametrize("by", ["AUTO", "a tensor"])
 def test_nobody_waits_while_cuda_starts(by, tmp_path):
     """cuInit takes a second: windows into host memory are read meanwhile, and questions answered."""

@@ -34,8 +34,6 @@ const STICKY: [Range<i32>; 4] = [700..701, 702..703, 710..711, 714..720];
 const OUT_OF_MEMORY: i32 = 2;
 /// CUDA_ERROR_DEINITIALIZED: the process is exiting.
 const DEINITIALIZED: i32 = 4;
-/// CUDA_ERROR_NOT_READY: not yet.
-const NOT_READY: i32 = 600;
 /// What we answer instead of calling a driver that must be left alone.
 const LEFT_ALONE: i32 = -1;
 
@@ -524,13 +522,14 @@ impl Event {
         self.device.ask("cuEventSynchronize", sync)
     }
 
-    /// Whether the stream has come here.
+    /// Whether the stream is known to have come here: not if it has not (CUDA_ERROR_NOT_READY), and not if
+    /// the driver fails to say, which is no fault of the device's if the device is still there.
     pub(super) fn is_past(&self) -> Answer<bool> {
         // SAFETY: an event of ours.
         let query = || unsafe { sys::cuEventQuery(self.event).result() };
         match self.device.ask("cuEventQuery", query) {
-            Err(Fault { code: NOT_READY, nvcomp: false, .. }) => Ok(false),
-            answer => answer.map(|()| true),
+            Err(fault) if !self.device.usable() => Err(fault),
+            answer => Ok(answer.is_ok()),
         }
     }
 
