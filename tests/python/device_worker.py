@@ -71,6 +71,11 @@ class Cuda:
         self.ok("cuMemcpyDtoH_v2", c_void_p(data.ctypes.data), c_uint64(address), c_size_t(count))
         return data
 
+    def pinned(self, count):
+        address = c_void_p()
+        self.ok("cuMemHostAlloc", byref(address), c_size_t(count), 0)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(address.value))
+
     def put(self, address, data):
         self.ok("cuMemcpyHtoD_v2", c_uint64(address), c_void_p(data.ctypes.data), c_size_t(data.nbytes))
 
@@ -303,10 +308,12 @@ def misuse(order):
     apart = here.allocate(1 << 16)
     apart_stream = here.stream()
     here.enter()
-    near, host = here.allocate(1 << 16), np.full(1 << 16, GUARD, np.uint8)
+    near, host, pinned = here.allocate(1 << 16), np.full(1 << 16, GUARD, np.uint8), here.pinned(1 << 16)
+    pinned[:] = GUARD
     raster = library.open(order["path"], order.get("options", ()))
     cases = {
         "host memory said to be the device's": (device_buffer(host.ctypes.data, 1 << 16), capi.WRONG_MEMORY),
+        "pinned memory said to be the device's": (device_buffer(pinned.ctypes.data, 1 << 16), capi.WRONG_MEMORY),
         "device memory said to be the host's": (capi.Buffer(ctypes.sizeof(capi.Buffer), near, 1 << 16, 0, 0, 0, 0, 0, 0, None), capi.WRONG_MEMORY),
         "memory of another device": (device_buffer(far, 1 << 16), capi.WRONG_DEVICE),
         "memory of another context": (device_buffer(apart, 1 << 16), capi.WRONG_DEVICE),
@@ -332,14 +339,14 @@ def misuse(order):
     here.ok("cuCtxGetCurrent", byref(current))
     kept = current.value == there.context.value
     here.enter()
-    untouched = (host == GUARD).all() and (here.get(near, 1 << 16) == GUARD).all()
+    untouched = (host == GUARD).all() and (pinned == GUARD).all() and (here.get(near, 1 << 16) == GUARD).all()
     there.enter()
     untouched = untouched and (there.get(far, 1 << 16) == GUARD).all()
     return {"same": not wrong and bool(untouched) and kept, "wrong": wrong, "untouched": bool(untouched), "kept": kept}
 
 
 def write(order):
-    """Device windows in any order, in any layout."""
+    """Device windows in any order, in any layout, that the stream has still to fill when they are passed."""
     cuda, library, rng = Cuda(), capi.Library(capi.PLUGIN_PATH), random.Random(order["seed"])
     data = pixels(gtiff(order["path"]), (0, 0, 300, 200), [1, 2, 3])
     spec = capi.spec(300, 200, 3, capi.OUR_TYPE[gdal.OpenEx(order["path"]).GetRasterBand(1).DataType],
@@ -350,11 +357,13 @@ def write(order):
     for x, y in places:
         part = data[:, y : y + 50, x : x + 60]
         count, offset, strides = layout(rng, part.shape, part.itemsize)
-        memory, stream = cuda.allocate(count), cuda.stream()
-        cuda.put(memory, expected(part, count, offset, strides))
+        memory, ready, stream = cuda.allocate(count), cuda.allocate(count), cuda.stream()
+        cuda.put(ready, expected(part, count, offset, strides))
+        cuda.copy(memory, ready, count, stream)
         source = device_buffer(memory, count, offset, strides, 0, stream)
         writer.call("write", capi.window(x, y, 60, 50), None, byref(source))
         cuda.free(memory)
+        cuda.free(ready)
     writer.call("finish")
     writer.free()
     return {"same": bool((pixels(gtiff(order["target"]), (0, 0, 300, 200), [1, 2, 3]) == data).all())}

@@ -187,10 +187,12 @@ def test_misuse(tmp_path):
     assert done.answer["untouched"] and done.answer["kept"]
 
 
-def test_writing(tmp_path):
+@pytest.mark.parametrize("order", ["lazy", "mixed"])
+def test_writing(order, tmp_path):
+    """Lazily nothing is in the window before somebody waits for the stream that fills it."""
     path = raster(tmp_path, KINDS[0])
-    order = {"do": "write", "path": path, "target": str(tmp_path / "out.tif"), "seed": harness.SEED}
-    work(order, tmp_path, ORDER="mixed", SEED=harness.SEED)
+    work_order = {"do": "write", "path": path, "target": str(tmp_path / "out.tif"), "seed": harness.SEED}
+    work(work_order, tmp_path, ORDER=order, SEED=harness.SEED)
 
 
 def test_a_question_that_fails_once_costs_no_device(tmp_path):
