@@ -122,7 +122,7 @@ pub(super) struct Arena {
     registration: Option<Registration>,
     memory: Option<DeviceMemory>,
     host: Option<(Host, usize)>,
-    /// The three streams.
+    /// The four streams.
     pub(super) streams: Streams,
     marks: Vec<Marks>,
     /// The batch that may still use it: the last whose pixels stay on the device, which nobody on the
@@ -365,6 +365,7 @@ impl Lender {
     /// Takes it back; nothing is on its way.
     pub(super) fn give_back(&self, arena: Box<Arena>) {
         *self.lock() = State::Here(arena);
-        self.returned.notify_one();
+        // One of them alone might not come for it after all.
+        self.returned.notify_all();
     }
 }
