@@ -30,6 +30,7 @@ const SLAB_BYTES: usize = 64 << 20;
 pub struct Landing {
     gpu: Arc<Gpu>,
     stream: Option<*mut c_void>,
+    /// There until it is dropped, which they are before.
     gates: Option<Arc<Gates>>,
     strides: [i64; 3],
     /// Something may have been placed that nobody was made to wait for.
@@ -121,7 +122,7 @@ pub struct Wanted {
 pub(super) struct Target {
     wanted: Wanted,
     strides: [i64; 3],
-    gates: Option<Arc<Gates>>,
+    gates: Arc<Gates>,
 }
 
 impl Target {
@@ -139,12 +140,12 @@ impl Target {
 
     /// What is submitted from now on comes after what the caller does with the memory.
     pub(super) fn order(&self, stream: &Stream) -> Answer<()> {
-        self.gates.as_ref().map_or(Ok(()), |gates| stream.wait(&gates.ready))
+        stream.wait(&self.gates.ready)
     }
 
     /// What is placed there is submitted.
     pub(super) fn placed(&self, stream: &Stream) -> Answer<()> {
-        self.gates.as_ref().map_or(Ok(()), |gates| stream.record(&gates.placed))
+        stream.record(&self.gates.placed)
     }
 
     /// What all tiles have in common.
@@ -272,7 +273,7 @@ impl Slab {
         let here = |offset: usize| memory.address() + offset as u64;
         let mut found = vec![0_u8; if compare { flags } else { 0 }];
         let outcome = (|| {
-            order(target.gates.as_ref(), &stream)?;
+            target.gates.order(&stream)?;
             let tables = [here(0), here(self.which), here(self.bytes.len())];
             // SAFETY: memory of this call, alive until the stream was waited for; where tiles go
             // is the caller's word.
@@ -405,7 +406,7 @@ impl CudaEngine {
     pub unsafe fn fetch(&self, landing: &Landing, from: u64, to: &mut [u8]) -> Result<()> {
         let current = landing.gpu.device.enter()?;
         let stream = current.stream()?;
-        let outcome = order(landing.gates.as_ref(), &stream).and_then(|()| {
+        let outcome = landing.gates().order(&stream).and_then(|()| {
             // SAFETY: the caller's promise; waited for before `to` is anybody else's.
             unsafe { stream.download(from, to.as_mut_ptr(), to.len()) }
         });
@@ -432,17 +433,22 @@ impl CudaEngine {
     }
 }
 
-/// What a stream of its own does from now on comes after what the caller does with the memory, and
-/// after what was placed there.
-fn order(gates: Option<&Arc<Gates>>, stream: &Stream) -> Answer<()> {
-    let Some(gates) = gates else { return Ok(()) };
-    stream.wait(&gates.ready)?;
-    stream.wait(&gates.placed)
+impl Gates {
+    /// What a stream of its own does from now on comes after what the caller does with the memory, and
+    /// after what was placed there.
+    fn order(&self, stream: &Stream) -> Answer<()> {
+        stream.wait(&self.ready)?;
+        stream.wait(&self.placed)
+    }
 }
 
 impl Landing {
+    fn gates(&self) -> &Arc<Gates> {
+        self.gates.as_ref().expect("a landing that was not dropped")
+    }
+
     fn target(&self, wanted: Wanted) -> Target {
-        Target { wanted, strides: self.strides, gates: self.gates.clone() }
+        Target { wanted, strides: self.strides, gates: Arc::clone(self.gates()) }
     }
 
     /// Has the caller's stream wait for what was placed, or the host where there is none.
@@ -450,14 +456,13 @@ impl Landing {
     /// # Safety
     /// The stream must still be one.
     unsafe fn settle(&self) -> Answer<()> {
-        let Some(gates) = &self.gates else { return Ok(()) };
-        let current = self.gpu.device.enter()?;
+        let (current, placed) = (self.gpu.device.enter()?, &self.gates().placed);
         let held = match self.stream {
             // SAFETY: the caller's promise.
-            Some(stream) => unsafe { current.hold(stream, &gates.placed) }.is_ok(),
+            Some(stream) => unsafe { current.hold(stream, placed) }.is_ok(),
             None => false,
         };
-        let settled = if held { Ok(()) } else { gates.placed.synchronize() };
+        let settled = if held { Ok(()) } else { placed.synchronize() };
         self.loose.set(false);
         settled
     }
