@@ -658,9 +658,10 @@ gpugtiff_result gpugtiff_raster_open(const char *path,
 gpugtiff_result gpugtiff_raster_wrap(void *dataset, gpugtiff_raster **out_raster);
 
 /**
- * Frees a raster; NULL is fine. Calls that other threads are in end first. Tensors and batches
- * that came from it stay, but for batches of a raster that was wrapped: its dataset is given back
- * before this returns. Thread-safe.
+ * Frees a raster; NULL is fine. Calls that other threads are in with it end first, but for
+ * gpugtiff_raster_counters(), whose callback may call this. Tensors and batches that came from it
+ * stay, but for batches of a raster that was wrapped: its dataset is given back before this
+ * returns. Thread-safe.
  */
 gpugtiff_result gpugtiff_raster_free(gpugtiff_raster *raster);
 
@@ -824,8 +825,9 @@ uint32_t gpugtiff_cuda_version(void);
 uint32_t gpugtiff_nvcomp_version(void);
 
 /**
- * How many GPUs the NVIDIA driver shows, CUDA_VISIBLE_DEVICES heeded; 0 where there is no driver.
- * CUDA is initialised. Thread-safe.
+ * How many GPUs the NVIDIA driver shows, CUDA_VISIBLE_DEVICES heeded; 0 where there is no driver, and
+ * after a GPU failed in this process, as the driver is left alone then. CUDA is initialised.
+ * Thread-safe.
  */
 int32_t gpugtiff_device_count(void);
 
@@ -836,7 +838,7 @@ int32_t gpugtiff_device_count(void);
 gpugtiff_result gpugtiff_device_info(int32_t device, gpugtiff_device_facts *out_facts);
 
 /**
- * Which engine decodes what is read into host memory ("CPU", "CUDA", "AUTO"), and why; windows into
+ * Which engine decodes what is read into host memory ("CPU" or "CUDA"), and why; windows into
  * device memory are CUDA's, as far as it decodes them (counters CUDA_...). Both texts are valid
  * until this thread's next such question. Thread-safe.
  */

@@ -68,8 +68,8 @@ def test_windows(kind, verify, tmp_path):
     "kinds, settings", [((0, 0), {}), ((0, 3, 4), {}), ((0, 0), {"GPUGTIFF_DEVICE_MB": 1})],
     ids=["one size", "several sizes", "many batches"])  # fmt: skip
 def test_nobody_waits_on_the_host(kinds, settings, order, tmp_path):
-    """Pixels are ordered by events alone: a call returns before they are there, and the next one, which
-    uses the same memory of the engine's, waits for them on the device."""
+    """Pixels are ordered by events alone: a call returns before they are there. Batches of one call that use the
+    same memory of the engine's wait for each other on the device; the next call looks whether it is free."""
     paths = several(tmp_path, kinds, (1000, 900) if settings else (517, 431))
     work_order = {"do": "queued", "paths": paths, "seed": harness.SEED, "count": 14}
     done = work(work_order, tmp_path, ORDER=order, SEED=harness.SEED, GPUGTIFF_VERIFY="NO", **settings)

@@ -5,6 +5,10 @@
 //! device, by events, and never on the host. Encoded batches, whose last download the host asks
 //! for, use the output region of their lane.
 //!
+//! Pixels that stay on the device are put in their place by a fourth stream, which may be behind one of the
+//! caller's: n waits for that of n−2 as well, and nobody on the host does. So a run may end before its last
+//! batch; the arena knows, and the next run looks whether that is over before it begins.
+//!
 //! What a file is read to past the host is its lane's, too: cuFile knows of no stream, and a lane is
 //! given back when the host has waited for its batch.
 
@@ -66,9 +70,9 @@ pub(super) struct Submission<'a> {
     input: usize,
     /// Computing has begun.
     begun: bool,
-    /// One before it goes on on the device after the host has heard of it,
+    /// The run has had batches that were not over when the host heard of them,
     lingering: bool,
-    /// and so does this one.
+    /// and this is one.
     lingers: bool,
 }
 
