@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::driver;
+use super::driver::{self, Fault};
 use super::library::{self, Library};
 use super::probe::{self, Refusal, Whereabouts};
 
@@ -88,8 +88,13 @@ pub fn is_device_memory(address: u64) -> bool {
     let attribute = |which: i32| {
         let mut value = [0_u32; 2];
         // SAFETY: room for more than either attribute.
-        let answer = unsafe { ask(value.as_mut_ptr(), which, address) };
-        (answer == 0).then_some(value[0])
+        match unsafe { ask(value.as_mut_ptr(), which, address) } {
+            0 => Some(value[0]),
+            code => {
+                Fault::early("cuPointerGetAttribute", code);
+                None
+            }
+        }
     };
     attribute(MEMORY_TYPE) == Some(DEVICE) && attribute(IS_MANAGED).unwrap_or(0) & 0xFF == 0
 }

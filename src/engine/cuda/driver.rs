@@ -42,6 +42,15 @@ impl Fault {
         Fault { call, code: error.0 as i32, nvcomp: false }
     }
 
+    /// The answer to a call that is no device's.
+    pub(super) fn early(call: &'static str, code: i32) -> Fault {
+        let fault = Fault { call, code, nvcomp: false };
+        if fault.is_sticky() {
+            LOST.set(("the driver".into(), code)).ok();
+        }
+        fault
+    }
+
     /// Device memory is short: try with less.
     pub(super) fn is_out_of_memory(self) -> bool {
         !self.nvcomp && self.code == OUT_OF_MEMORY
@@ -107,15 +116,19 @@ pub(super) fn lost() -> Option<&'static (String, i32)> {
     LOST.get()
 }
 
+/// Of a call that is no device's.
+fn early(call: &'static str) -> impl Fn(DriverError) -> Fault {
+    move |error| Fault::early(call, error.0 as i32)
+}
+
 /// Compute capability of the device with this number; nothing is taken hold of.
 pub(super) fn capability(ordinal: i32) -> Answer<(i32, i32)> {
     use sys::CUdevice_attribute_enum as Attribute;
-    let fault = |call: &'static str| move |error| Fault::new(call, error);
-    let device = result::device::get(ordinal).map_err(fault("cuDeviceGet"))?;
+    let device = result::device::get(ordinal).map_err(early("cuDeviceGet"))?;
     let attribute = |which| {
         // SAFETY: a device of this driver.
         unsafe { result::device::get_attribute(device, which) }
-            .map_err(fault("cuDeviceGetAttribute"))
+            .map_err(early("cuDeviceGetAttribute"))
     };
     Ok((
         attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -126,37 +139,34 @@ pub(super) fn capability(ordinal: i32) -> Answer<(i32, i32)> {
 /// Name, multiprocessors and compute capability of a device; nothing is taken hold of.
 pub(super) fn describe(ordinal: i32) -> Answer<(String, i32, (i32, i32))> {
     use sys::CUdevice_attribute_enum as Attribute;
-    let fault = |call: &'static str| move |error| Fault::new(call, error);
-    let device = result::device::get(ordinal).map_err(fault("cuDeviceGet"))?;
+    let device = result::device::get(ordinal).map_err(early("cuDeviceGet"))?;
     // SAFETY: a device of this driver.
     let multiprocessors = unsafe {
         let which = Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
-        result::device::get_attribute(device, which).map_err(fault("cuDeviceGetAttribute"))
+        result::device::get_attribute(device, which).map_err(early("cuDeviceGetAttribute"))
     }?;
-    let name = result::device::get_name(device).map_err(fault("cuDeviceGetName"))?;
+    let name = result::device::get_name(device).map_err(early("cuDeviceGetName"))?;
     Ok((name, multiprocessors, capability(ordinal)?))
 }
 
 /// Who may use the device.
 pub(super) fn compute_mode(ordinal: i32) -> Answer<i32> {
     use sys::CUdevice_attribute_enum as Attribute;
-    let fault = |call: &'static str| move |error| Fault::new(call, error);
-    let device = result::device::get(ordinal).map_err(fault("cuDeviceGet"))?;
+    let device = result::device::get(ordinal).map_err(early("cuDeviceGet"))?;
     let which = Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE;
     // SAFETY: a device of this driver.
-    unsafe { result::device::get_attribute(device, which) }.map_err(fault("cuDeviceGetAttribute"))
+    unsafe { result::device::get_attribute(device, which) }.map_err(early("cuDeviceGetAttribute"))
 }
 
 impl Device {
     /// Takes hold of the primary context of the device with this number.
     pub(super) fn open(ordinal: i32) -> Answer<Device> {
-        let fault = |call: &'static str| move |error| Fault::new(call, error);
-        let device = result::device::get(ordinal).map_err(fault("cuDeviceGet"))?;
+        let device = result::device::get(ordinal).map_err(early("cuDeviceGet"))?;
         let (name, multiprocessors, capability) = describe(ordinal)?;
         // SAFETY: a device of this driver. The device that is used stays with the process: nothing is called
         // while it exits.
         let context = unsafe { result::primary_ctx::retain(device) }
-            .map_err(fault("cuDevicePrimaryCtxRetain"))?;
+            .map_err(early("cuDevicePrimaryCtxRetain"))?;
         Ok(Device {
             ordinal,
             name,
@@ -221,9 +231,11 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: held once by `open`. Not the last word on the context: others may hold it.
-        let _ = self.ask("cuDevicePrimaryCtxRelease", || unsafe {
+        let released = self.ask("cuDevicePrimaryCtxRelease", || unsafe {
             result::primary_ctx::release(self.handle)
         });
+        // Nobody asks this one any more.
+        let _ = released.map_err(|fault| Fault::early(fault.call, fault.code));
     }
 }
 
@@ -550,6 +562,6 @@ impl Drop for Event {
 
 /// Starts the driver; to be called once `libcuda` is known to be there with all its symbols.
 pub(super) fn start() -> Answer<c_int> {
-    result::init().map_err(|error| Fault::new("cuInit", error))?;
-    result::device::get_count().map_err(|error| Fault::new("cuDeviceGetCount", error))
+    result::init().map_err(early("cuInit"))?;
+    result::device::get_count().map_err(early("cuDeviceGetCount"))
 }

@@ -231,6 +231,9 @@ pub(super) fn find(wanted: &Whereabouts) -> Found {
         return known.clone();
     }
     let answer = look(wanted, &mut found);
+    if let Some((_, code)) = driver::lost() {
+        found.values().flatten().for_each(|gpu| gpu.device.abandon(*code));
+    }
     // Memory, and a device that others have, may be free later.
     if !matches!(
         answer,
@@ -433,7 +436,7 @@ pub(super) fn driver_version() -> Result<i32, Refusal> {
         library.function::<Get>("cuDriverGetVersion").map_or(-1, |get| get(&mut version))
     };
     if code != 0 {
-        return Err(Refusal::NoStart(format!("cuDriverGetVersion: CUDA error {code}")));
+        return Err(Refusal::NoStart(Fault::early("cuDriverGetVersion", code).to_string()));
     }
     if version < 12_000 {
         return Err(Refusal::OldDriver(version / 1000, version % 1000 / 10));
