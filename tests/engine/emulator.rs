@@ -9,11 +9,16 @@ use gpugtiff::engine::cuda::{CudaEngine, Gds, Refusal, Settings, Verify, Whereab
 
 use crate::on_file::OnFile;
 
+/// Where it is.
+pub(crate) fn path() -> PathBuf {
+    std::env::current_exe().unwrap().with_file_name("libemulated_cuda.so")
+}
+
 /// Loads the emulator as libcuda.so.1; whoever asks for that name from now on gets it.
 fn load() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
-        let beside = std::env::current_exe().unwrap().with_file_name("libemulated_cuda.so");
+        let beside = path();
         let name = CString::new(beside.as_os_str().as_encoded_bytes()).unwrap();
         // SAFETY: a C string; the library was made for this.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
@@ -84,7 +89,8 @@ pub(crate) fn reset() {
     }
 }
 
-fn symbol(name: &CStr) -> *mut c_void {
+/// A function of the emulator's.
+pub(crate) fn symbol(name: &CStr) -> *mut c_void {
     load();
     // SAFETY: a C string; the emulator was loaded for everybody.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };

@@ -9,6 +9,8 @@ mod emulator;
 #[path = "../engine/on_file.rs"]
 #[allow(dead_code)]
 mod on_file;
+
+mod ashore;
 mod work;
 
 use std::collections::BTreeMap;
@@ -30,21 +32,26 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What a child printed.
 struct Outcome {
     line: String,
+    /// Calls that may fail.
+    calls: usize,
     report: String,
     status: Option<i32>,
 }
 
 fn run(what: &str, fail: Option<(usize, i32)>) -> Outcome {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("gpugtiff-faults-{}-{number}.json", std::process::id());
+    let child = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("gpugtiff-faults-{}-{child}.json", std::process::id());
     let report = std::env::temp_dir().join(name);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--ignored", "--nocapture"]);
     command.env("GPUGTIFF_FAULTS", what).env("EMUCUDA_REPORT", &report);
     command.env_remove("CUDA_VISIBLE_DEVICES");
+    command.env("GPUGTIFF_NVCOMP", emulator::path());
     if let Some((n, code)) = fail {
-        command.env("EMUCUDA_FAIL", format!("{n}:{code}"));
+        // A program that calls the driver itself says from when on calls count.
+        let name = if what == "ashore" { "GPUGTIFF_FAULTS_FAIL" } else { "EMUCUDA_FAIL" };
+        command.env(name, format!("{n}:{code}"));
     }
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let started = Instant::now();
@@ -57,12 +64,16 @@ fn run(what: &str, fail: Option<(usize, i32)>) -> Outcome {
     }
     let done = child.wait_with_output().unwrap();
     let out = String::from_utf8_lossy(&done.stdout).into_owned();
-    let line =
-        out.lines().find_map(|line| line.split_once("outcome: ")).map(|(_, o)| o.to_string());
+    let said = |what: &str| {
+        let line = out.lines().find_map(|line| line.split_once(what));
+        line.map(|(_, said)| said.to_string())
+    };
     let errors = String::from_utf8_lossy(&done.stderr);
-    let line = line.unwrap_or_else(|| panic!("{what} {fail:?}: {out}{errors}"));
+    let line = said("outcome: ").unwrap_or_else(|| panic!("{what} {fail:?}: {out}{errors}"));
     let report = take(&report);
-    Outcome { line, report, status: done.status.code() }
+    let calls = said("calls: ").map(|calls| calls.parse().unwrap());
+    let calls = calls.unwrap_or_else(|| number(&report, "total_calls"));
+    Outcome { line, calls, report, status: done.status.code() }
 }
 
 fn take(path: &PathBuf) -> String {
@@ -98,7 +109,7 @@ fn section<'a>(report: &'a str, key: &str) -> &'a str {
     rest
 }
 
-fn check(what: &str, n: usize, code: i32, outcome: &Outcome) {
+fn check(what: &str, (n, code): (usize, i32), outcome: &Outcome, calm: &Outcome) {
     let context = format!("{what}, call {n} fails with {code}: {}", outcome.line);
     assert_eq!(outcome.status, Some(0), "{context}");
     let injected = section(&outcome.report, "injected");
@@ -106,8 +117,10 @@ fn check(what: &str, n: usize, code: i32, outcome: &Outcome) {
     let good = ["exact", "refused", "error"].iter().any(|word| outcome.line.starts_with(word));
     assert!(good, "{context}");
     let sticky = STICKY.contains(&code);
-    if sticky && injected.contains("nvjpeg2k") {
-        // The device is lost, and the library says a number of its own: what was made stays.
+    let program = what == "ashore" && injected.contains("nvcomp");
+    if sticky && (injected.contains("nvjpeg2k") || program) {
+        // The device is lost, and the library says a number of its own: what was made stays, and what
+        // the program has.
         return;
     }
     if sticky && !injected.contains("nvcomp") {
@@ -134,6 +147,11 @@ fn check(what: &str, n: usize, code: i32, outcome: &Outcome) {
             let refused = refused + usize::from(what == "jpeg2000" && kind == "pinned");
             assert!(live <= 1 + refused, "{context}: {leaks}");
         }
+        for kind in ["streams", "events"] {
+            let most = number(section(&calm.report, "leaks"), kind);
+            let refused = usize::from(injected.contains("Destroy"));
+            assert!(number(leaks, kind) <= most + refused, "{context}: {leaks}");
+        }
         assert_eq!(number(leaks, "pending_operations"), 0, "{context}: {leaks}");
     }
 }
@@ -141,10 +159,12 @@ fn check(what: &str, n: usize, code: i32, outcome: &Outcome) {
 fn sweep(what: &str) {
     let calm = run(what, None);
     assert_eq!(calm.line, "exact", "{}", calm.report);
-    let calls = number(&calm.report, "total_calls");
+    let calls = calm.calls;
     // All begin alike: those calls fail once.
-    let first =
-        if what == "start" { 1 } else { 1 + number(&run("start", None).report, "total_calls") };
+    let first = match what {
+        "start" | "ashore" => 1,
+        _ => 1 + run("start", None).calls,
+    };
     let codes = &codes(what);
     let cases: Vec<(usize, i32)> =
         (first..=calls).flat_map(|n| codes.iter().map(move |&code| (n, code))).collect();
@@ -158,7 +178,7 @@ fn sweep(what: &str) {
                         continue;
                     }
                     let outcome = run(what, Some((n, code)));
-                    check(what, n, code, &outcome);
+                    check(what, (n, code), &outcome, &calm);
                     tried.fetch_add(1, Ordering::Relaxed);
                     let word = outcome.line.split(':').next().unwrap().to_string();
                     *outcomes.lock().unwrap().entry(word).or_default() += 1;
@@ -216,10 +236,21 @@ fn every_call_of_a_write_may_fail() {
     sweep("write");
 }
 
+/// By the C API, into memory of the caller's and into tensors.
+#[test]
+fn every_call_of_a_read_to_the_device_may_fail() {
+    sweep("ashore");
+}
+
 /// What the other tests start in a process of its own.
 #[test]
 #[ignore = "started by the other tests"]
 fn child() {
     let Ok(what) = std::env::var("GPUGTIFF_FAULTS") else { return };
-    println!("outcome: {}", work::outcome(&what));
+    let fail = std::env::var("GPUGTIFF_FAULTS_FAIL").unwrap_or_default();
+    let outcome = match what.as_str() {
+        "ashore" => ashore::outcome(&fail, STICKY.iter().any(|c| fail.ends_with(&format!(":{c}")))),
+        _ => work::outcome(&what),
+    };
+    println!("outcome: {outcome}");
 }

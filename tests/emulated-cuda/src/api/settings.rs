@@ -24,6 +24,12 @@ pub extern "C" fn emucudaReset() -> u32 {
     0
 }
 
+/// Calls so far, those that failed too.
+#[unsafe(no_mangle)]
+pub extern "C" fn emucudaCalls() -> u64 {
+    door::state().ledger.calls
+}
+
 /// Changes a setting; 0 where it was understood.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn emucudaSet(name: *const c_char, value: *const c_char) -> u32 {
