@@ -29,7 +29,7 @@ def environment(report=None, engine="CUDA", **settings):
     if report:
         env["EMUCUDA_REPORT"] = str(report)
     for name, value in settings.items():
-        known = name.startswith(("GPUGTIFF_", "CUDA_", "GDAL_", "CPL_", "LD_", "HOME"))
+        known = name.startswith(("GPUGTIFF_", "CUDA_", "GDAL_", "CPL_", "LD_", "NVTX_", "HOME"))
         env[name if known else "EMUCUDA_" + name] = str(value)
     return env
 
