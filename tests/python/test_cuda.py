@@ -149,58 +149,81 @@ def test_kernels_are_parallel_and_coalesced(structure):
             assert sectors <= 1.5 * max(ideal, 2 * pixels / 32), (name, sectors, ideal)
 
 
-def test_structure_of_encoding(structure):
+@pytest.mark.parametrize(
+    "how, settings, together",
+    [(["BATCH_MB=768", "DEVICE_MB=4096"], {"MEMORY_MB": 800}, 5), (["BATCH_MB=192"], {}, 2)],
+    ids=["one batch of the writer's", "three of them"])  # fmt: skip
+def test_structure_of_encoding(structure, how, settings, together):
+    """`together`: batches of the device's in one of the writer's. By default that is two; where device memory is short,
+    a quarter of the tiles goes at a time."""
     path, _, where, small = structure
-    how = options("DEFLATE", 2, 128) + ["COPY_TILES=NO", "BATCH_MB=192"]
-    order = {"do": "write", "path": path, "target": str(where / "out.tif"), "options": how, "reset": small, "report": True}
-    done = emulated.alone(emulated.work(order, where, GPUGTIFF_VERIFY="NO"))
+    how, target = options("DEFLATE", 2, 128) + ["COPY_TILES=NO"] + how, str(where / "out.tif")
+    order = {"do": "write", "path": path, "target": target, "options": how, "reset": small, "report": True}
+    done = emulated.alone(emulated.work(order, where, GPUGTIFF_VERIFY="NO", **settings))
+    assert done.counter("CUDA_TILES_ENCODED") == 32 * 160
     report = done.report
-    batches = len(emulated.operations(report, "nvcomp"))
-    assert batches >= 5 and done.counter("CUDA_TILES_ENCODED") == 32 * 160
-    assert len(emulated.operations(report, "H2D")) == batches
-    assert len(emulated.operations(report, "D2H")) == 2 * batches
-    assert len(emulated.operations(report, "kernel")) <= 4 * batches
-    waits = [sync for sync in report["syncs"] if sync["explicit"]]
-    up = emulated.operations(report, "H2D")
-    assert len(waits) == 2 * batches and _explicit_from(report, up[2]["call"]), report["syncs"]
-    assert not [a for a in report["allocations"] if a["call"] > up[2]["call"]], report["allocations"]
-    down = sum(op["bytes"] for op in emulated.operations(report, "D2H"))
-    assert down <= done.answer["bytes"] + 32 * 160 * 16
+    batches, third = _encoded(report), emulated.operations(report, "H2D")[2]["call"]
+    assert len(batches) == 5
+    tiles, tables = 1024, 4 * 8 + 64 + 4
+    for batch in batches:
+        assert {what: len(found) for what, found in batch.items()} == {
+            "up": 1, "nvcomp": 1, "kernel": 4, "report": 1, "packed": 1, "waits": 2}  # fmt: skip
+        assert [op["name"] for op in batch["kernel"]] == ["apply", "adler32", "measure", "gather"]
+        assert 0 <= batch["up"][0]["bytes"] - tiles * 128 * 128 <= tiles * tables + 512
+        assert batch["report"][0]["bytes"] == tiles * 16
+    # What comes down besides is what is in the file, to the byte.
+    ds = gdal.Open(target)
+    sizes = [int(ds.GetRasterBand(1).GetMetadataItem("BLOCK_SIZE_%d_%d" % (x, y), "TIFF")) for y in range(160) for x in range(32)]
+    packed = [sum(sizes[n : n + tiles]) for n in range(0, len(sizes), tiles)]
+    assert sorted(batch["packed"][0]["bytes"] for batch in batches) == sorted(packed)
+    # Nothing else is copied or waited for, and nothing allocated from the third batch on.
+    assert len(emulated.operations(report, "H2D")) == 5 and len(emulated.operations(report, "D2H")) == 10
+    assert len([sync for sync in report["syncs"] if sync["explicit"]]) == 10 and _explicit_from(report, third)
+    assert not [a for a in report["allocations"] if a["call"] > third], report["allocations"]
     # Packed bytes come down as soon as they are known: they do not wait for later batches.
-    down = emulated.operations(report, "D2H")
-    calls = emulated.operations(report, "nvcomp")
-    packed = [op for op in down if op["stream"] != calls[0]["stream"]]
-    assert len(packed) == batches
-    for n in range(batches - 2):
-        assert calls[n + 2]["id"] not in emulated.ancestors(report, packed[n]), n
-    # The first wait for a batch comes after the next batch was submitted.
-    for n in range(batches - 1):
-        first = next(sync for sync in waits if _waits_for(report, sync, n))
-        assert up[n + 1]["call"] < first["call"] or _last_of_a_call(report, n), n
+    for batch, later in zip(batches, batches[2:]):
+        assert later["nvcomp"][0]["id"] not in emulated.ancestors(report, batch["packed"][0])
+    # The first wait for a batch comes when the next one was submitted. Only where a batch of the writer's ends that is
+    # not sure: whether the rows of the next one are there by then is not the device's business.
+    early = 0
+    for thread in {batch["up"][0]["thread"] for batch in batches}:
+        own = [batch for batch in batches if batch["up"][0]["thread"] == thread]
+        for n, (batch, following) in enumerate(zip(own, own[1:])):
+            if n % together != together - 1:
+                assert following["report"][0]["call"] < batch["waits"][0]["call"], (thread, n)
+                early += 1
+    assert early == {5: 4, 2: 2}[together]
+
+
+def _encoded(report):
+    """Batches in the order of their submission, with what each had done, copied and waited for."""
+    by_id, compute = {op["id"]: op for op in report["timeline"]}, emulated.operations(report, "nvcomp")[0]["stream"]
+    batches, latest, landing, of_copy = [], {}, {}, {}
+    syncs = [sync for sync in report["syncs"] if sync["explicit"]]
+    for event in sorted(report["timeline"] + syncs, key=lambda event: event["call"]):
+        thread, kind = event["thread"], event.get("kind")
+        if kind == "H2D":
+            latest[thread] = {"up": [event], "nvcomp": [], "kernel": [], "report": [], "packed": [], "waits": []}
+            batches.append(latest[thread])
+        elif kind in ("nvcomp", "kernel"):
+            latest[thread][kind].append(event)
+        elif kind == "D2H":
+            # What became of the tiles comes in the stream that computes; the rest is asked for by who has waited for it.
+            what, batch = ("report", latest[thread]) if event["stream"] == compute else ("packed", landing[thread])
+            batch[what].append(event)
+            of_copy[event["id"]] = batch
+        elif kind is None:
+            # An event, behind the copy.
+            copies = {before for target in event["targets"] for before in by_id[target]["dependencies"]} & set(of_copy)
+            assert len(copies) == 1, event
+            landing[thread] = of_copy[copies.pop()]
+            landing[thread]["waits"].append(event)
+    return batches
 
 
 def _explicit_from(report, call):
     """Memory that grows is freed first, which waits; in steady state nothing waits unasked."""
     return all(sync["explicit"] for sync in report["syncs"] if sync["call"] > call)
-
-
-def _waits_for(report, sync, n):
-    calls = emulated.operations(report, "nvcomp")
-    return calls[n]["id"] in _behind(report, sync)
-
-
-def _behind(report, sync):
-    found = set(sync["targets"])
-    for target in sync["targets"]:
-        found |= emulated.ancestors(report, {"id": target})
-    return found
-
-
-def _last_of_a_call(report, n):
-    """A batch of the writer's is two of the device's. Those of the next are submitted meanwhile or
-    not: that depends on how fast the rows come."""
-    calls = emulated.operations(report, "nvcomp")
-    return n + 1 < len(calls) and calls[n + 1]["thread"] != calls[n]["thread"] or n % 2 == 1
 
 
 # ---- memory --------------------------------------------------------------------------------------
@@ -239,15 +262,22 @@ def test_little_free_memory_means_smaller_batches(tmp_path):
     assert done.report["peak_device_bytes"][0] <= 40 << 20
 
 
-def test_the_same_bytes_whatever_the_batches(tmp_path):
-    path = make(tmp_path / "in.tif", "u2", size=(700, 500), options=options("DEFLATE", 2, 64))
-    shas = set()
+@pytest.mark.parametrize(
+    "codec, predictor, dtype",
+    [("DEFLATE", 2, "u2"), ("DEFLATE", 3, "f4"), ("ZSTD", 2, "u2"), ("ZSTD", 3, "f4"), ("NONE", 1, "u2")])  # fmt: skip
+def test_the_same_bytes_whatever_the_batches(codec, predictor, dtype, tmp_path):
+    # Edge tiles on two sides, and not a whole number of batches.
+    path = make(tmp_path / "in.tif", dtype, size=(700, 500), options=options("DEFLATE", predictor, 64))
+    shas, batches = set(), []
     for device_mb, batch_mb in [(None, 64), (1, 64), (3, 64), (None, 1), (2, 2)]:
-        how = ["COMPRESS=DEFLATE", "PREDICTOR=2", "BLOCKXSIZE=64", "BLOCKYSIZE=64", "BATCH_MB=%d" % batch_mb]
+        how = options(codec, predictor, 64) + ["BATCH_MB=%d" % batch_mb, "COPY_TILES=NO"]
         how += ["DEVICE_MB=%d" % device_mb] if device_mb else []
-        order = {"do": "write", "path": path, "target": str(tmp_path / "out.tif"), "options": how + ["COPY_TILES=NO"]}
-        shas.add(emulated.alone(emulated.work(order, tmp_path)).answer["sha"])
-    assert len(shas) == 1
+        order = {"do": "write", "path": path, "target": str(tmp_path / "out.tif"), "options": how}
+        done = emulated.alone(emulated.work(order, tmp_path))
+        assert done.counter("CUDA_TILES_ENCODED") == 11 * 8
+        shas.add(done.answer["sha"])
+        batches.append(done.counter("CUDA_BATCHES"))
+    assert len(shas) == 1 and len(set(batches)) > 2, batches
 
 
 # ---- who may use the device, and what others see of it -------------------------------------------
