@@ -254,9 +254,9 @@ unsafe extern "C" fn file_open(
 /// What the CUDA engine is to know.
 fn settings(options: &OpenOptions, given: impl Fn(&str) -> Option<String>) -> Settings {
     let library = |name| log::config(name).filter(|path| !path.is_empty()).map(Into::into);
-    // A level of another codec than the file's is none: GTiff does not look at it either.
-    let zstd = given("COMPRESS").is_some_and(|codec| codec.eq_ignore_ascii_case("ZSTD"));
-    let level = ["LEVEL", if zstd { "ZSTD_LEVEL" } else { "ZLEVEL" }];
+    // LEVEL is the image's codec's, if that has any; a mask is packed by Deflate, whatever the image is.
+    let codec = given("COMPRESS").unwrap_or("DEFLATE".into()).to_ascii_uppercase();
+    let asked = |name, of: &str| given(name).is_some() || codec == of && given("LEVEL").is_some();
     Settings {
         whereabouts: Whereabouts { device: options.device, nvcomp: library("GPUGTIFF_NVCOMP") },
         device_bytes: options.device_bytes,
@@ -265,7 +265,7 @@ fn settings(options: &OpenOptions, given: impl Fn(&str) -> Option<String>) -> Se
         gds: options.gds,
         cufile: library("GPUGTIFF_CUFILE"),
         nvjpeg2k: library("GPUGTIFF_NVJPEG2K"),
-        level_given: level.iter().any(|name| given(name).is_some()),
+        levels_given: (asked("ZLEVEL", "DEFLATE"), asked("ZSTD_LEVEL", "ZSTD")),
         patient: options.engine == Wish::Cuda,
         patience: None,
     }

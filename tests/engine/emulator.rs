@@ -62,7 +62,7 @@ pub(crate) fn settings(verify: Verify, batch_bytes: usize) -> Settings {
         device_bytes: None,
         batch_bytes,
         verify,
-        level_given: true,
+        levels_given: (true, true),
         patient: true,
         nvjpeg2k: Some(load()),
         ..Settings::default()

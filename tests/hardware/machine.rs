@@ -66,7 +66,7 @@ fn settings(verify: Verify, batch_bytes: usize) -> Settings {
         device_bytes: None,
         batch_bytes,
         verify,
-        level_given: true,
+        levels_given: (true, true),
         patient: true,
         ..Settings::default()
     }

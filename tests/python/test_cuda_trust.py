@@ -2,8 +2,11 @@
 compared with the pixels first, so that the file is right. Which algorithm a level stands for."""
 
 import emulated
+import harness
+import numpy as np
 import pytest
 import test_cuda
+from osgeo import gdal
 
 pytestmark = pytest.mark.usefixtures("emulator")
 
@@ -102,3 +105,23 @@ def test_a_level_of_another_codec_is_none(codec, foreign, own, tmp_path):
         seen.append((done.answer["sha"], said))
     none, other, *given = seen
     assert none == other and none not in given and given[0] == given[1], seen
+
+
+def test_a_mask_has_the_level_of_its_own_codec(tmp_path):
+    """GTiff packs masks by Deflate, whatever the image is packed by: only ZLEVEL is theirs."""
+    path, size = test_cuda.make(tmp_path / "in.tif", "u2", size=(700, 500)), 700 * 500
+    with harness.config(GDAL_TIFF_INTERNAL_MASK="YES"):
+        ds = gdal.Open(path, gdal.GA_Update)
+        ds.CreateMaskBand(gdal.GMF_PER_DATASET)
+        bits = np.random.default_rng(harness.SEED).integers(0, 10, size) == 0
+        ds.GetRasterBand(1).GetMaskBand().WriteRaster(0, 0, 700, 500, (bits * 255).astype("u1").tobytes())
+        ds = None
+    seen = {}
+    for more in ("", "ZSTD_LEVEL=9", "LEVEL=9", "ZLEVEL=9"):
+        done = write(tmp_path, "ZSTD", 128, more.split(), GDAL_TIFF_INTERNAL_MASK="YES")
+        emulated.alone(done)
+        assert done.counter("CUDA_TILES_ENCODED") == 2 * 6 * 4, "image and mask"
+        said = any("ZSTD_LEVEL has no effect on the GPU" in text for _, _, text in done.answer["messages"])
+        assert said == (more in ("ZSTD_LEVEL=9", "LEVEL=9")), done
+        seen[more] = done.answer["sha"]
+    assert seen[""] == seen["ZSTD_LEVEL=9"] == seen["LEVEL=9"] != seen["ZLEVEL=9"], seen

@@ -70,7 +70,7 @@ pub(super) fn encode(
 impl Works {
     /// Levels of ZSTD mean nothing to nvCOMP.
     fn note_level(&self, batch: &PixelBatch) {
-        if batch.spec.codec == Codec::Zstd && self.settings.level_given {
+        if batch.spec.codec == Codec::Zstd && self.settings.levels_given.1 {
             self.notice("ZSTD_LEVEL has no effect on the GPU".into());
         }
     }

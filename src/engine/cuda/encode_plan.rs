@@ -134,7 +134,8 @@ impl Works {
     /// How such tiles go through the device, if they do.
     pub(super) fn encode_plan(&self, batch: &PixelBatch) -> Option<Arc<Plan>> {
         let spec = &batch.spec;
-        let level = if self.settings.level_given { batch.level } else { 0 };
+        // ZSTD has no levels here.
+        let level = if self.settings.levels_given.0 { batch.level } else { 0 };
         let effort = effort(spec.codec, level);
         if !encodes(spec) || !self.is_fit_for(spec.codec) {
             return None;

@@ -95,8 +95,8 @@ pub struct Settings {
     pub batch_bytes: usize,
     /// VERIFY.
     pub verify: Verify,
-    /// The user asked for a level of compression.
-    pub level_given: bool,
+    /// The user asked for a level of Deflate, of ZSTD: a file's mask may be packed otherwise than its image.
+    pub levels_given: (bool, bool),
     /// Wait for a device that is busy with another dataset, rather than use the CPU.
     pub patient: bool,
     /// How long, if not for as long as users do.
