@@ -1,7 +1,8 @@
 """One process with the emulated driver in libcuda's place that reads to and writes from device memory by
 the C API: does what its argument (JSON) says, and prints one line of JSON.
 
-    do: windows | queued | at_once | batches | facts | structure | tensors | misuse | write | lost | starting | doubt
+    do: windows | queued | at_once | batches | facts | structure | tensors | deleted | misuse | write | lost
+        | starting | doubt
     path, paths, options, seed, count, target, large
 """
 
@@ -298,6 +299,18 @@ def tensors(order):
     return {"same": same, "aligned": aligned, "bytes": data.nbytes}
 
 
+def deleted(order):
+    """The first call of a tensor's deleter fails, and passes."""
+    cuda, library = Cuda(), capi.Library(capi.PLUGIN_PATH)
+    raster = library.open(order["path"], order.get("options", ()))
+    tensor, facts = raster.tensor(device=0), raster.info()
+    raster.free()
+    cuda.dll.emucudaSet(b"FAIL", b"1:999")
+    cuda.dll.emucudaReset()
+    tensor.contents.deleter(ctypes.cast(tensor, c_void_p))
+    return {"same": True, "bytes": facts.width * facts.height * facts.bands * order["sample"]}
+
+
 def misuse(order):
     """Every wrong pointer and stream: a code, a sentence, and nothing written."""
     here, there, library = Cuda(0), Cuda(1), capi.Library(capi.PLUGIN_PATH)
@@ -431,7 +444,7 @@ def starting(order):
     return {"same": not held_up, "held_up": held_up}
 
 
-WORK = {"windows": windows, "queued": queued, "at_once": at_once, "batches": batches, "facts": facts, "structure": structure, "tensors": tensors, "misuse": misuse, "write": write, "lost": lost, "starting": starting, "doubt": doubt}
+WORK = {"windows": windows, "queued": queued, "at_once": at_once, "batches": batches, "facts": facts, "structure": structure, "tensors": tensors, "deleted": deleted, "misuse": misuse, "write": write, "lost": lost, "starting": starting, "doubt": doubt}
 
 if __name__ == "__main__":
     order = json.loads(sys.argv[1])

@@ -181,6 +181,14 @@ def test_tensors_own_their_memory(tmp_path):
     assert done.report["calls"]["cuMemFree_v2"] >= 3 and not done.report["errors"]
 
 
+def test_a_tensor_is_freed_though_a_call_fails(tmp_path):
+    path = raster(tmp_path, KINDS[1])
+    done = work({"do": "deleted", "path": path, "sample": 4}, tmp_path)
+    assert done.report["injected"][0]["symbol"] == "cuCtxGetCurrent"
+    (made,) = [a for a in done.report["allocations"] if a["bytes"] == done.answer["bytes"]]
+    assert made["kind"] == "device" and made["freed"], made
+
+
 def test_misuse(tmp_path):
     path = raster(tmp_path, KINDS[0])
     done = work({"do": "misuse", "path": path}, tmp_path, DEVICES=2)

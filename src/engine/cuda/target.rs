@@ -309,7 +309,9 @@ impl Allocation {
 impl Drop for Allocation {
     /// Frees the memory from whatever thread, if the device is still there.
     fn drop(&mut self) {
-        match self.gpu.device.enter() {
+        let device = &self.gpu.device;
+        // Nobody can be told that it failed: once more.
+        match device.enter().or_else(|_| device.enter()) {
             Ok(_current) => self.memory.free(),
             Err(_) => self.memory.forsake(),
         }
