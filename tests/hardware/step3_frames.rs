@@ -3,12 +3,12 @@
 
 use std::io::Write;
 
-use gpugtiff::engine::cuda::Verify;
+use gpugtiff::engine::cuda::{Unpacked, Verify, patched};
 use gpugtiff::engine::{Codec, TileSpec};
 
 use crate::machine::{assert_all_on_device, engine, sized};
 use crate::raster::{Raster, Stored, integers};
-use crate::{report, tiles};
+use crate::{child, report, tiles};
 
 /// How a frame is written.
 #[derive(Debug, Clone, Copy)]
@@ -81,4 +81,63 @@ fn zstd_with_content_size() {
 #[ignore = "needs an NVIDIA GPU"]
 fn zstd_with_checksum() {
     chapter("ZSTD with content size and checksum", Writer::Checked);
+}
+
+/// Frames as libtiff writes them, of several levels, and what each holds.
+fn streamed() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let edge = sized(256, 64);
+    let raster = Raster::new(integers(Codec::None, edge, edge), sized(48, 6));
+    let levels = [1, 9, 19].into_iter().cycle();
+    let frame = |(rows, level): (Vec<u8>, i32)| (Writer::Streamed.frame(&rows, level), rows);
+    raster.pixels.into_iter().zip(levels).map(frame).collect()
+}
+
+/// A role is how nvCOMP gets them: past the engine, so that nothing but nvCOMP sees to them.
+fn as_child(role: &str) {
+    let (frames, rows): (Vec<_>, Vec<_>) = streamed().into_iter().unzip();
+    let bytes = rows[0].len();
+    let given: Vec<Vec<u8>> = match role {
+        "patched" => frames.iter().map(|frame| patched(frame, bytes).unwrap()).collect(),
+        _ => frames,
+    };
+    let unpacked = match engine(Verify::No).unpack_zstd(&given, bytes) {
+        Ok(unpacked) => unpacked,
+        Err(fault) => return child::say(&fault),
+    };
+    let right = unpacked.iter().zip(&rows).filter(|(found, rows)| found.data == **rows).count();
+    let told = |what: &dyn Fn(&Unpacked) -> String| {
+        let mut all: Vec<String> = unpacked.iter().map(what).collect();
+        all.sort();
+        all.dedup();
+        all.join(", ")
+    };
+    let (status, size) = (told(&|it| it.status.to_string()), told(&|it| it.size.to_string()));
+    child::say(&format!(
+        "status {status}; size {size} of {bytes}; {right} of {} right",
+        rows.len()
+    ));
+}
+
+/// What nvCOMP does with frames that do not say their size is not documented, and patching them rests on
+/// it: that is told. Patched they must come out right.
+#[test]
+#[ignore = "needs an NVIDIA GPU"]
+fn zstd_unpatched_and_patched() {
+    const NAME: &str = "step3_frames::zstd_unpatched_and_patched";
+    if let Some(role) = child::role() {
+        return as_child(&role);
+    }
+    report::chapter("ZSTD without content size, to nvCOMP itself", |text| {
+        report::head(text, &["frames", "what nvCOMP makes of them"]);
+        let mut outcome = String::new();
+        for role in ["as they are", "patched"] {
+            let said = child::attempt(NAME, role).map(|said| said.join(" "));
+            // In one row.
+            outcome = said.unwrap_or_else(|why| format!("the process {why}")).replace('\n', " ");
+            report::row(text, &[&role, &outcome]);
+        }
+        let (count, bytes) = (streamed().len(), streamed()[0].1.len());
+        let right = format!("status 0; size {bytes} of {bytes}; {count} of {count} right");
+        assert_eq!(outcome, right, "patched");
+    });
 }

@@ -38,6 +38,7 @@ mod staging;
 mod tables;
 mod tally;
 mod target;
+mod trial;
 mod unpack;
 mod verify;
 
@@ -73,6 +74,7 @@ pub use self::gds::Gds;
 pub(super) use self::probe::driver_is_there;
 pub use self::probe::{Refusal, Whereabouts};
 pub use self::target::{Allocation, Ground, Landing, Misplaced, Spot, Wanted};
+pub use self::trial::{Unpacked, patched};
 pub use self::verify::Verify;
 
 /// The status of a tile that is all right, of nvCOMP's and of our kernels.
