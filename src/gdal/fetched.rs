@@ -78,12 +78,14 @@ pub struct Fetched {
     file: u64,
 }
 
-impl Fetched {
-    /// Nothing yet, of a file that nobody else has.
-    pub fn new() -> Fetched {
+/// Nothing yet, of a file that nobody else has.
+impl Default for Fetched {
+    fn default() -> Fetched {
         Fetched { file: FILES.fetch_add(1, Ordering::Relaxed) }
     }
+}
 
+impl Fetched {
     /// Keeps bytes of the file.
     pub fn put(&self, offset: u64, bytes: Vec<u8>) {
         store().put((self.file, offset), bytes);
@@ -148,7 +150,7 @@ mod tests {
     // One test: the store is the process's.
     #[test]
     fn what_is_taken_is_gone_and_the_rest_stays() {
-        let (fetched, other) = (Fetched::new(), Fetched::new());
+        let (fetched, other) = (Fetched::default(), Fetched::default());
         fetched.put(100, (0..50).collect());
         assert_eq!(copy(&fetched, 99, 2), None);
         assert_eq!(copy(&fetched, 149, 2), None);

@@ -75,7 +75,7 @@ impl VsiFile {
     pub unsafe fn open(path: &str, open: *mut VSILFILE) -> Result<VsiFile> {
         let path = c_string(path);
         let mut file =
-            VsiFile { path, fetched: Fetched::new(), plain: None, handle: PerProcess::new() };
+            VsiFile { path, fetched: Fetched::default(), plain: None, handle: PerProcess::new() };
         let elsewhere = file.path.to_bytes().starts_with(b"/vsi");
         if !elsewhere && !open.is_null() {
             // SAFETY: the caller's promise.

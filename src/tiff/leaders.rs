@@ -169,7 +169,7 @@ impl Leaders {
         source: &dyn ByteSource,
         tiles: &[u64],
     ) -> Result<Vec<(u64, Option<u64>)>> {
-        let last = self.offsets.len() - 1;
+        let last = self.offsets.count() - 1;
         let both: Vec<u64> = tiles.iter().flat_map(|&tile| [tile, (tile + 1).min(last)]).collect();
         let offsets = self.offsets.offsets(source, &both)?;
         let pairs = tiles.iter().zip(offsets.chunks_exact(2));

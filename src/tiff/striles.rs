@@ -109,7 +109,7 @@ impl Striles {
     }
 
     /// How many tiles there are.
-    pub fn len(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.tiles
     }
 

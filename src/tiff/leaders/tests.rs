@@ -73,7 +73,7 @@ const LENGTHS: [(u64, u64); 3] = [(100, 9), (50, 4), (70, 30)];
 fn laid_out(change: impl Fn(&mut Vec<u8>)) -> (Remote, Vec<ByteRange>, Vec<ByteRange>, Leaders) {
     let mut bytes = vec![0; FIRST];
     let (mut images, mut masks) = (Vec::new(), Vec::new());
-    let mut put = |bytes: &mut Vec<u8>, len: u64, list: &mut Vec<ByteRange>| {
+    let put = |bytes: &mut Vec<u8>, len: u64, list: &mut Vec<ByteRange>| {
         bytes.extend((len as u32).to_le_bytes());
         list.push(ByteRange { offset: bytes.len() as u64, len });
         bytes.extend((0..len).map(|i| i as u8 + 1));
