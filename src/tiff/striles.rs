@@ -41,6 +41,8 @@ pub struct Striles {
     /// Entries that the first page lacks, so that pages of offsets begin where blocks of the file
     /// do: what caches files by the block (/vsicurl/) then reads no two for one.
     lacking: u64,
+    /// Every such block ends in the middle of an entry.
+    straddles: bool,
     /// Bytes of a whole decoded tile.
     tile_bytes: u64,
     /// The only strip of an image, whose byte count libtiff doubts.
@@ -88,6 +90,7 @@ impl Striles {
         let offsets = Array::new(offsets, order, tiles)?;
         Ok(Striles {
             lacking: offsets.lacking(),
+            straddles: offsets.straddles(),
             offsets,
             counts,
             tiles,
@@ -182,6 +185,11 @@ impl Striles {
         if missing.is_empty() {
             return Ok(pages);
         }
+        // With the single entry between two of them they are one range.
+        let between = missing.windows(2).filter(|pair| self.straddles && pair[0] + 2 == pair[1]);
+        let between: Vec<u64> = between.map(|pair| pair[0] + 1).collect();
+        let mut missing = [missing, between].concat();
+        missing.sort_unstable();
         let read = self.read(source, &missing, file_len)?;
         let mut cache = self.cache();
         for (page, entries) in missing.into_iter().zip(read) {
@@ -213,36 +221,52 @@ impl Striles {
                 source.read_at(*at, bytes)?;
             }
         }
-        let runs = runs.iter().zip(buffers.chunks_exact(arrays.len()));
-        Ok(runs.flat_map(|((first, _), run)| self.decode(*first, run)).collect())
+        let mut read = Vec::with_capacity(pages.len());
+        for ((first, end), run) in runs.iter().zip(buffers.chunks_exact(arrays.len())) {
+            let entries = self.decode(run);
+            let mut page = self.page(*first);
+            while self.first(page) < *end {
+                let until = self.first(page + 1).min(*end);
+                let cut = (self.first(page) - first) as usize..(until - first) as usize;
+                read.push(Page::from(entries.get(cut).unwrap_or_default()));
+                page += 1;
+            }
+        }
+        Ok(read)
     }
 
-    /// The page that holds a tile's entry.
+    /// The page that holds a tile's entry. An entry that lies in two blocks of the file is a page of
+    /// its own, so that the others of either block are read without the other.
     fn page(&self, index: u64) -> u64 {
         // Does not overflow: tiles are counted in 31 bits.
-        (index + self.lacking) / PAGE
+        let place = index + self.lacking;
+        match self.straddles {
+            true => place / PAGE * 2 + u64::from(!place.is_multiple_of(PAGE)),
+            false => place / PAGE,
+        }
     }
 
-    /// The first tile of a page.
+    /// The first tile of a page, or of the next if the page has none.
     fn first(&self, page: u64) -> u64 {
-        (page * PAGE).saturating_sub(self.lacking)
+        let place = match self.straddles {
+            true => page / 2 * PAGE + page % 2,
+            false => page * PAGE,
+        };
+        place.saturating_sub(self.lacking)
     }
 
-    /// Cuts the bytes of one run of pages, the first tile's first, into pages.
-    fn decode(&self, first: u64, run: &[(Option<u64>, Vec<u8>)]) -> Vec<Page> {
+    /// The entries in the bytes of one run of pages.
+    fn decode(&self, run: &[(Option<u64>, Vec<u8>)]) -> Vec<(u64, u64)> {
         let offsets = run.first().map(|(_, bytes)| self.offsets.numbers(bytes));
         let counts = match (&self.counts, run.get(1)) {
             (Counts::Stored(array), Some((_, bytes))) => Some(array.numbers(bytes)),
             _ => None,
         };
-        let offsets: Vec<u64> = offsets.into_iter().flatten().collect();
-        let pairs: Vec<(u64, u64)> = match (counts, &self.counts) {
-            (None, Counts::Computed(len)) => offsets.into_iter().map(|at| (at, *len)).collect(),
-            (counts, _) => offsets.into_iter().zip(counts.into_iter().flatten()).collect(),
-        };
-        let page = self.first(self.page(first) + 1) - first;
-        let (head, rest) = pairs.split_at(pairs.len().min(page as usize));
-        std::iter::once(head).chain(rest.chunks(PAGE as usize)).map(Page::from).collect()
+        let offsets = offsets.into_iter().flatten();
+        match (counts, &self.counts) {
+            (None, Counts::Computed(len)) => offsets.map(|at| (at, *len)).collect(),
+            (counts, _) => offsets.zip(counts.into_iter().flatten()).collect(),
+        }
     }
 
     /// What libtiff and GTiff make of an entry.
@@ -324,13 +348,17 @@ impl Array {
         }
     }
 
-    /// How many entries would fit between a block of the file, as large as a page, and the first. One
-    /// that lies in two blocks counts to the later: the earlier is more likely to be here already.
+    /// How many entries would fit between a block of the file, as large as a page, and the first; one
+    /// that begins before the block counts.
     fn lacking(&self) -> u64 {
         match self.place {
             Place::At(base) => (base % (PAGE * self.width)).div_ceil(self.width),
             Place::Inline(_) => 0,
         }
+    }
+
+    fn straddles(&self) -> bool {
+        matches!(self.place, Place::At(base) if !base.is_multiple_of(self.width))
     }
 
     /// Room for entries `first..end` and where to read them, or themselves if they are inline.
