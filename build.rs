@@ -20,6 +20,7 @@ fn main() {
         "driver",
         "dataset",
         "pixels",
+        "computed",
         "band",
         "create",
         "copy",

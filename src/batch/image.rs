@@ -64,7 +64,7 @@ pub struct Image {
     pub tiled: bool,
     /// GDAL's blocks are our tiles, so that GDAL's block cache can keep them.
     pub blocks_are_tiles: bool,
-    striles: Striles,
+    striles: Arc<Striles>,
     /// Tells more of what a remote file holds than its arrays, and with fewer requests.
     leaders: Option<Leaders>,
     /// Bytes of one row, where one uncompressed strip is read in slices.
@@ -87,8 +87,8 @@ impl Image {
         agree(&layout, expected)?;
         let mut spec = spec(&layout, expected)?;
         plain_colours(&*source, &ifd, &spec)?;
-        let striles = Striles::new(&header, &ifd, &layout)?;
-        let find = || Leaders::find(&*source, &header, &ifd, &layout);
+        let striles = Arc::new(Striles::new(&header, &ifd, &layout)?);
+        let find = || Leaders::find(&*source, &header, &ifd, &layout, &striles);
         let leaders = source.remote().then(find).flatten();
         arrays_inside(&ifd, source.len())?;
         let mut grid = Grid {
@@ -116,11 +116,10 @@ impl Image {
         }
         spec.width = grid.tile_width as usize;
         spec.height = grid.tile_height as usize;
-        if let Some(offset) = expected.first_tile {
-            let offsets = Striles::new(&header, &ifd, &layout)?.offsets_only();
-            if offsets.offsets(&*source, &[0])? != [offset] {
-                return unsupported("an overview or mask whose file is not clear");
-            }
+        if let Some(offset) = expected.first_tile
+            && striles.offsets(&*source, &[0])? != [offset]
+        {
+            return unsupported("an overview or mask whose file is not clear");
         }
         let spec = Arc::new(spec);
         let tiled = layout.tiled;
@@ -192,15 +191,13 @@ impl Image {
     }
 
     fn range(&self, index: u64) -> Result<Option<ByteRange>> {
-        match &self.leaders {
-            Some(leaders) => match leaders.locate(&*self.source, index)? {
-                Found::At(ByteRange { offset, len }) => {
-                    self.striles.check(index, offset, len, self.source.len())
-                }
-                Found::LeftOut => Ok(None),
-                Found::Unknown => self.striles.range(&*self.source, index),
-            },
-            None => self.striles.range(&*self.source, index),
+        let found = self.leaders.as_ref().map(|leaders| leaders.locate(&*self.source, index));
+        match found.transpose()? {
+            Some(Found::At(ByteRange { offset, len })) => {
+                self.striles.check(index, offset, len, self.source.len())
+            }
+            Some(Found::LeftOut) => Ok(None),
+            Some(Found::Unknown) | None => self.striles.range(&*self.source, index),
         }
     }
 

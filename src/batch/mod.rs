@@ -20,6 +20,7 @@ mod courier;
 pub mod coverage;
 mod finish;
 pub mod flight;
+mod followed;
 pub mod image;
 pub mod originals;
 pub mod plan;

@@ -5,19 +5,19 @@
 //! engine. What the engine decodes goes in batches: the next is staged while one
 //! is decoded. Afterwards the walk is followed and the next load begun.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::ahead::{Kept, Load, Spare, Walk, Way, next_tiles};
+use super::ahead::{Load, Way, next_tiles};
 use super::budget::{Holder, lease};
 use super::counters::Counters;
+use super::followed::{Ahead, State};
 use super::image::Image;
 use super::plan::{Cover, Rect, Tile};
 use crate::engine::{Batch, Codec, Engine, PixelSink, Staged, TileError, TileJob};
 use crate::error::{Error, Result};
-use crate::process::{PerProcess, pool};
+use crate::process::pool;
 
 /// Planes that are followed at once; beyond that a caller is not walking.
 const MOST_WALKS: usize = 64;
@@ -67,97 +67,9 @@ pub struct Reader {
     ahead: Arc<Ahead>,
 }
 
-/// What is decoded in front of the caller. Behind an `Arc` of its own so that the
-/// process's budget can take it back.
-struct Ahead {
-    state: PerProcess<Mutex<State>>,
-}
-
-struct State {
-    used: Instant,
-    walks: BTreeMap<u32, Follow>,
-    spare: Arc<Spare>,
-}
-
-#[derive(Default)]
-struct Follow {
-    walk: Walk,
-    loads: VecDeque<Load>,
-}
-
-impl Follow {
-    fn retire(&mut self) {
-        self.loads.drain(..).for_each(|load| load.cancel());
-    }
-}
-
-impl State {
-    fn new() -> State {
-        State { used: Instant::now(), walks: BTreeMap::new(), spare: Arc::default() }
-    }
-
-    fn clear(&mut self) {
-        self.walks.values_mut().for_each(Follow::retire);
-        self.spare.clear();
-    }
-
-    fn find(&self, id: u64) -> Option<(&Load, Arc<Kept>)> {
-        let mut loads = self.walks.values().flat_map(|f| &f.loads);
-        loads.find_map(|load| Some((load, load.shelf.get(id)?)))
-    }
-}
-
-impl Ahead {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        let state = self.state.get_or_init(|| Mutex::new(State::new()));
-        state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Holder for Ahead {
-    fn last_used(&self) -> Option<Instant> {
-        self.state.get()?.try_lock().ok().map(|state| state.used)
-    }
-
-    fn give_up(&self) {
-        match self.state.get().map(Mutex::try_lock) {
-            Some(Ok(mut state)) => state.clear(),
-            Some(Err(TryLockError::Poisoned(state))) => state.into_inner().clear(),
-            Some(Err(TryLockError::WouldBlock)) | None => {}
-        }
-    }
-}
-
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.ahead.lock().clear();
-    }
-}
-
-thread_local! {
-    /// Readers that this thread is inside of.
-    static INSIDE: RefCell<Vec<*const Reader>> = const { RefCell::new(Vec::new()) };
-}
-
-/// This thread is inside a reader.
-struct Inside {
-    /// It was already: a progress callback reads what it is called for.
-    again: bool,
-}
-
-impl Inside {
-    fn enter(reader: *const Reader) -> Inside {
-        INSIDE.with_borrow_mut(|inside| {
-            let again = inside.contains(&reader);
-            inside.push(reader);
-            Inside { again }
-        })
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        INSIDE.with_borrow_mut(Vec::pop);
+        self.ahead.clear();
     }
 }
 
@@ -180,7 +92,7 @@ impl Reader {
         limits: Limits,
         counters: Arc<Counters>,
     ) -> Reader {
-        let ahead = Arc::new(Ahead { state: PerProcess::new() });
+        let ahead = Arc::default();
         Reader { image, engine, limits, counters, ahead }
     }
 
@@ -197,14 +109,7 @@ impl Reader {
     /// Delivers the caller's window. Tiles that could not be had come back with
     /// their reasons; everything else was delivered.
     pub fn read(&self, caller: &dyn Caller) -> Result<Vec<TileError>> {
-        let inside = Inside::enter(self);
-        if inside.again {
-            let mut state = State::new();
-            let result = self.read_with(&mut state, caller);
-            state.clear();
-            return result;
-        }
-        self.read_with(&mut self.ahead.lock(), caller)
+        self.ahead.with(|state| self.read_with(state, caller))
     }
 
     fn read_with(&self, state: &mut State, caller: &dyn Caller) -> Result<Vec<TileError>> {

@@ -5,6 +5,7 @@
 
 pub mod dataset;
 pub mod fetched;
+mod handle;
 pub mod jpeg2000;
 pub mod log;
 pub mod memory;

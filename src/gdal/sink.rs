@@ -3,7 +3,7 @@
 //! A plain file is written with `pwritev` on its descriptor, from any thread. Anything else goes
 //! through its one VSI handle under a lock.
 
-use std::ffi::{CString, c_int};
+use std::ffi::CString;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,33 +12,16 @@ use gdal_sys::{
     VSIGetDiskFreeSpace, VSILFILE, VSIUnlink,
 };
 
+use super::handle::{Handle, Plain, plain};
 use super::log::c_string;
-use super::vsi::{Plain, plain};
 use crate::error::{Cause, Error, Result};
 use crate::io::{ByteSink, ByteSource};
-
-/// Parts of one system call; Linux takes 1024.
-const MOST_PARTS: usize = 512;
 
 /// The file, until it is closed.
 pub struct VsiSink {
     path: CString,
     plain: Option<Plain>,
     handle: Mutex<Option<Handle>>,
-}
-
-struct Handle(*mut VSILFILE);
-
-// SAFETY: a VSI handle may be used from any thread, by one at a time; ours is
-// behind a mutex.
-unsafe impl Send for Handle {}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // SAFETY: opened by VSIFOpenL, closed once. Whoever wants to know whether that
-        // worked calls `close`.
-        unsafe { VSIFCloseL(self.0) };
-    }
 }
 
 impl VsiSink {
@@ -101,48 +84,6 @@ pub fn free_space(directory: &str) -> Option<u64> {
     let directory = c_string(directory);
     // SAFETY: a C string.
     u64::try_from(unsafe { VSIGetDiskFreeSpace(directory.as_ptr()) }).ok()
-}
-
-impl Plain {
-    /// Writes all parts; the number of bytes that did not fit is never zero on an error.
-    fn write_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
-        let mut first = 0;
-        let mut skip = 0;
-        while first < parts.len() {
-            let mut vectors =
-                [const { libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } }; MOST_PARTS];
-            let count = (parts.len() - first).min(MOST_PARTS);
-            for (vector, part) in vectors.iter_mut().zip(&parts[first..]) {
-                vector.iov_base = part.as_ptr().cast_mut().cast();
-                vector.iov_len = part.len();
-            }
-            vectors[0].iov_base = vectors[0].iov_base.wrapping_byte_add(skip);
-            vectors[0].iov_len -= skip;
-            let at = libc::off64_t::try_from(offset)
-                .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-            // SAFETY: `count` vectors, each a part of a slice that lives through the call.
-            let wrote =
-                unsafe { libc::pwritev64(self.descriptor(), vectors.as_ptr(), count as c_int, at) };
-            if wrote < 0 {
-                let error = io::Error::last_os_error();
-                if error.kind() == io::ErrorKind::Interrupted {
-                    continue;
-                }
-                return Err(error);
-            }
-            let mut left = wrote as usize;
-            if left == 0 && parts[first..].iter().any(|part| !part.is_empty()) {
-                return Err(io::Error::from(io::ErrorKind::WriteZero));
-            }
-            offset += left as u64;
-            while first < parts.len() && left >= parts[first].len() - skip {
-                left -= parts[first].len() - skip;
-                (first, skip) = (first + 1, 0);
-            }
-            skip += left;
-        }
-        Ok(())
-    }
 }
 
 impl ByteSource for VsiSink {

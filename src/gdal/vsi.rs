@@ -8,25 +8,21 @@
 //! close to each other are one request.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gdal_sys::{
     CPLGetThreadLocalConfigOption, CPLGetThreadLocalConfigOptions, CPLSetThreadLocalConfigOption,
-    CPLSetThreadLocalConfigOptions, CSLDestroy, VSIFCloseL, VSIFGetNativeFileDescriptorL,
-    VSIFOpenL, VSIFReadL, VSIFReadMultiRangeL, VSIFSeekL, VSIFTellL, VSIHasOptimizedReadMultiRange,
-    VSILFILE,
+    CPLSetThreadLocalConfigOptions, CSLDestroy, VSIFOpenL, VSIFReadL, VSIFReadMultiRangeL,
+    VSIFSeekL, VSIFTellL, VSIHasOptimizedReadMultiRange, VSILFILE,
 };
 
 use super::fetched::{Fetched, MOST};
+use super::handle::{Handle, Plain, failed, plain};
 use super::log::c_string;
 use crate::error::{Cause, Error, Result};
 use crate::io::ByteSource;
 use crate::process::PerProcess;
-
-/// Announced reads are cut to what Linux reads ahead for one announcement.
-const ADVICE_BYTES: u64 = 128 << 10;
 
 /// Bytes between two ranges of a remote file that cost less than one more request: in a COG
 /// what lies between two tiles is a few bytes, or a tile of the mask, for which there is also a
@@ -40,30 +36,6 @@ pub struct VsiFile {
     fetched: Fetched,
     plain: Option<Plain>,
     handle: PerProcess<Mutex<Option<Handle>>>,
-}
-
-/// A VSI handle, closed when dropped.
-struct Handle(*mut VSILFILE);
-
-// SAFETY: a VSI handle may be used from any thread, by one at a time; ours is
-// behind a mutex.
-unsafe impl Send for Handle {}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        // SAFETY: opened by VSIFOpenL, closed once.
-        unsafe { VSIFCloseL(self.0) };
-    }
-}
-
-/// A descriptor of our own, for `pread` and `pwritev`.
-pub(super) struct Plain(c_int);
-
-impl Drop for Plain {
-    fn drop(&mut self) {
-        // SAFETY: made by dup, closed once.
-        unsafe { libc::close(self.0) };
-    }
 }
 
 impl VsiFile {
@@ -121,20 +93,6 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A duplicate of the handle's descriptor, if it is a plain file's.
-///
-/// # Safety
-/// The handle must be open.
-pub(super) unsafe fn plain(handle: *mut VSILFILE) -> Option<Plain> {
-    // SAFETY: the caller's promise.
-    let native = unsafe { VSIFGetNativeFileDescriptorL(handle) };
-    // The pointer is the number; GDAL has no other way to return it.
-    let descriptor = c_int::try_from(native as usize).ok().filter(|_| !native.is_null())?;
-    // SAFETY: duplicating a number that is not a descriptor fails, no more.
-    let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
-    (own >= 0).then_some(Plain(own))
-}
-
 /// What ascending ranges (start, end) cover, those close to each other as one.
 fn runs(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -147,83 +105,6 @@ fn runs(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
         }
     }
     runs
-}
-
-fn failed(offset: u64, len: usize, why: impl Into<String>) -> Error {
-    Error::Io { offset, len: len as u64, source: Cause(why.into()) }
-}
-
-impl Plain {
-    pub(super) fn descriptor(&self) -> c_int {
-        self.0
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        // SAFETY: `stat` is plain data that fstat fills.
-        unsafe {
-            let mut stat: libc::stat64 = std::mem::zeroed();
-            if libc::fstat64(self.0, &mut stat) == 0 { stat.st_size as u64 } else { 0 }
-        }
-    }
-
-    pub(super) fn read_at(&self, offset: u64, mut buf: &mut [u8]) -> Result<()> {
-        let (start, len) = (offset, buf.len());
-        let mut offset = offset;
-        while !buf.is_empty() {
-            let Ok(at) = libc::off64_t::try_from(offset) else {
-                return Err(failed(start, len, "offset too large"));
-            };
-            // SAFETY: the buffer is valid for its length.
-            let got = unsafe { libc::pread64(self.0, buf.as_mut_ptr().cast(), buf.len(), at) };
-            match got {
-                0 => return Err(failed(start, len, "the file ends before")),
-                1.. => {
-                    offset += got as u64;
-                    buf = &mut buf[got as usize..];
-                }
-                _ => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(failed(start, len, error.to_string()));
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks the kernel to begin reading, neighbours together.
-    fn advise(&self, ranges: &[(u64, u64)]) {
-        let announce = |start: u64, end: u64| {
-            let mut at = start;
-            while at < end {
-                let len = (end - at).min(ADVICE_BYTES);
-                // SAFETY: no memory is passed; wrong numbers are refused.
-                unsafe {
-                    libc::posix_fadvise64(self.0, at as _, len as _, libc::POSIX_FADV_WILLNEED)
-                };
-                at += len;
-            }
-        };
-        let mut run: Option<(u64, u64)> = None;
-        for &(offset, len) in ranges {
-            let end = offset.saturating_add(len);
-            run = match run {
-                Some((start, last)) if offset >= last && offset - last < ADVICE_BYTES => {
-                    Some((start, end))
-                }
-                other => {
-                    if let Some((start, last)) = other {
-                        announce(start, last);
-                    }
-                    Some((offset, end))
-                }
-            };
-        }
-        if let Some((start, end)) = run {
-            announce(start, end);
-        }
-    }
 }
 
 impl VsiFile {

@@ -156,42 +156,6 @@ CPLErr GPUGTiffBand::CreateMaskBand(int nFlags)
     return m_poInner->CreateMaskBand(nFlags);
 }
 
-// What is computed from pixels is computed from ours, where they are ours; the proxy
-// would have GTiff decode them. Where GTiff reads them it also writes them (update
-// mode), and only its own cache knows what was written last.
-
-CPLErr GPUGTiffBand::ComputeRasterMinMax(int bApproxOK, double *padfMinMax)
-{
-    return Owner()->DecodesHere()
-               ? GDALRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax)
-               : GDALProxyRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax);
-}
-
-CPLErr GPUGTiffBand::GetStatistics(int bApproxOK, int bForce, double *pdfMin,
-                                   double *pdfMax, double *pdfMean,
-                                   double *pdfStdDev)
-{
-    return Owner()->DecodesHere()
-               ? GDALRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
-                                               pdfMax, pdfMean, pdfStdDev)
-               : GDALProxyRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
-                                                    pdfMax, pdfMean, pdfStdDev);
-}
-
-CPLErr GPUGTiffBand::ComputeStatistics(
-    int bApproxOK, double *pdfMin, double *pdfMax, double *pdfMean,
-    double *pdfStdDev, GDALProgressFunc pfnProgress,
-    void *pProgressData GPUGTIFF_STATISTICS_MORE_ARGS)
-{
-    return Owner()->DecodesHere()
-               ? GDALRasterBand::ComputeStatistics(
-                     bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
-                     pProgressData GPUGTIFF_STATISTICS_MORE)
-               : GDALProxyRasterBand::ComputeStatistics(
-                     bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
-                     pProgressData GPUGTIFF_STATISTICS_MORE);
-}
-
 CPLErr GPUGTiffBand::GetHistogram(double dfMin, double dfMax, int nBuckets,
                                   GUIntBig *panHistogram,
                                   int bIncludeOutOfRange, int bApproxOK,
@@ -225,26 +189,6 @@ CPLErr GPUGTiffBand::GetHistogram(double dfMin, double dfMax, int nBuckets,
     return eErr;
 }
 
-CPLErr GPUGTiffBand::GetDefaultHistogram(double *pdfMin, double *pdfMax,
-                                         int *pnBuckets,
-                                         GUIntBig **ppanHistogram, int bForce,
-                                         GDALProgressFunc pfnProgress,
-                                         void *pProgressData)
-{
-    // One that was saved (.aux.xml) is GTiff's to know.
-    const CPLErr eSaved = m_poInner->GetDefaultHistogram(
-        pdfMin, pdfMax, pnBuckets, ppanHistogram, FALSE, nullptr, nullptr);
-    if (eSaved == CE_None || !bForce)
-        return eSaved;
-    return Owner()->DecodesHere()
-               ? GDALRasterBand::GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
-                                                     ppanHistogram, bForce,
-                                                     pfnProgress, pProgressData)
-               : m_poInner->GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
-                                                ppanHistogram, bForce,
-                                                pfnProgress, pProgressData);
-}
-
 CPLVirtualMem *GPUGTiffBand::GetVirtualMemAuto(GDALRWFlag eRWFlag,
                                                int *pnPixelSpace,
                                                GIntBig *pnLineSpace,
@@ -267,38 +211,6 @@ CPLErr GPUGTiffBand::AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
                                            nBufXSize, nBufYSize, eDT,
                                            papszOptions);
 }
-
-#if GPUGTIFF_GDAL(3, 10)
-
-GDALRasterBlock *GPUGTiffBand::GetLockedBlockRef(int nXBlockOff, int nYBlockOff,
-                                                 int bJustInitialize)
-{
-    return GDALRasterBand::GetLockedBlockRef(nXBlockOff, nYBlockOff,
-                                             bJustInitialize);
-}
-
-GDALRasterBlock *GPUGTiffBand::TryGetLockedBlockRef(int nXBlockOff,
-                                                    int nYBlockOff)
-{
-    return GDALRasterBand::TryGetLockedBlockRef(nXBlockOff, nYBlockOff);
-}
-
-CPLErr GPUGTiffBand::FlushBlock(int nXBlockOff, int nYBlockOff,
-                                int bWriteDirtyBlock)
-{
-    return GDALRasterBand::FlushBlock(nXBlockOff, nYBlockOff, bWriteDirtyBlock);
-}
-
-CPLErr GPUGTiffBand::InterpolateAtPoint(double dfPixel, double dfLine,
-                                        GDALRIOResampleAlg eInterpolation,
-                                        double *pdfRealValue,
-                                        double *pdfImagValue) const
-{
-    return GDALRasterBand::InterpolateAtPoint(
-        dfPixel, dfLine, eInterpolation, pdfRealValue, pdfImagValue);
-}
-
-#endif
 
 // Pixels.
 

@@ -2,9 +2,10 @@
 #ifndef GPUGTIFF_BAND_H
 #define GPUGTIFF_BAND_H
 
+#include "computed.h"
 #include "dataset.h"
 
-class GPUGTiffBand final : public GDALProxyRasterBand
+class GPUGTiffBand final : public GPUGTiffComputed
 {
   public:
     GPUGTiffBand(GPUGTiffDataset *poDS, int nBand, GDALRasterBand *poInner);
@@ -32,21 +33,10 @@ class GPUGTiffBand final : public GDALProxyRasterBand
                           CSLConstList papszOptions) override;
     CPLErr CreateMaskBand(int nFlags) override;
 
-    CPLErr ComputeRasterMinMax(int bApproxOK, double *padfMinMax) override;
-    CPLErr GetStatistics(int bApproxOK, int bForce, double *pdfMin,
-                         double *pdfMax, double *pdfMean,
-                         double *pdfStdDev) override;
-    CPLErr ComputeStatistics(int bApproxOK, double *pdfMin, double *pdfMax,
-                             double *pdfMean, double *pdfStdDev,
-                             GDALProgressFunc, void *pProgressData
-                                 GPUGTIFF_STATISTICS_MORE_ARGS) override;
     CPLErr GetHistogram(double dfMin, double dfMax, int nBuckets,
                         GUIntBig *panHistogram, int bIncludeOutOfRange,
                         int bApproxOK, GDALProgressFunc,
                         void *pProgressData) override;
-    CPLErr GetDefaultHistogram(double *pdfMin, double *pdfMax, int *pnBuckets,
-                               GUIntBig **ppanHistogram, int bForce,
-                               GDALProgressFunc, void *pProgressData) override;
     CPLVirtualMem *GetVirtualMemAuto(GDALRWFlag eRWFlag, int *pnPixelSpace,
                                      GIntBig *pnLineSpace,
                                      AdviseOptions papszOptions) override;
@@ -54,20 +44,12 @@ class GPUGTiffBand final : public GDALProxyRasterBand
                       int nBufXSize, int nBufYSize, GDALDataType eDT,
                       AdviseOptions papszOptions) override;
 
-#if GPUGTIFF_GDAL(3, 10)
-    GDALRasterBlock *GetLockedBlockRef(int nXBlockOff, int nYBlockOff,
-                                       int bJustInitialize) override;
-    GDALRasterBlock *TryGetLockedBlockRef(int nXBlockOff,
-                                          int nYBlockOff) override;
-    CPLErr FlushBlock(int nXBlockOff, int nYBlockOff,
-                      int bWriteDirtyBlock) override;
-    CPLErr InterpolateAtPoint(double dfPixel, double dfLine,
-                              GDALRIOResampleAlg eInterpolation,
-                              double *pdfRealValue,
-                              double *pdfImagValue) const override;
-#endif
-
   protected:
+    bool HasOwnPixels() const override
+    {
+        return Owner()->DecodesHere();
+    }
+
     CPLErr IReadBlock(int nBlockXOff, int nBlockYOff, void *pImage) override;
     CPLErr IWriteBlock(int nBlockXOff, int nBlockYOff, void *pImage) override;
     CPLErr IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize,
@@ -82,10 +64,6 @@ class GPUGTiffBand final : public GDALProxyRasterBand
         RefUnderlyingRasterBand(GPUGTIFF_REF_BAND_ARGS) const override
     {
         return m_poInner;
-    }
-
-    void UnrefUnderlyingRasterBand(GDALRasterBand *) const override
-    {
     }
 
   private:

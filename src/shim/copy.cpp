@@ -106,8 +106,8 @@ bool IsOpen(const std::string &osName)
     return bOpen;
 }
 
-// A TIFF whose tiles may be copied as they are: opened for reading by GTiff or by
-// us under its own name.
+// A TIFF whose tiles may be copied as they are: opened for reading under its own
+// name by GTiff, or by another copy of this library.
 std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree>
 SourceImage(const gpugtiff::File *psTarget, GDALDataset *poSrcDS,
             GPUGTiffDataset::FilePtr &poFile)

@@ -291,8 +291,8 @@ GDALDataset *GPUGTiffDataset::ThreadedInner()
     if (!m_bThreadedTried)
     {
         m_bThreadedTried = true;
-        // In threads GTiff asks a server for every tile by itself, without for
-        // neighbours at once.
+        // GTiff's threads ask a server for every tile by itself; without them it
+        // asks for neighbours at once.
         const int nThreads = g_poApi->file_threads(m_poFile);
         if (nThreads > 1 &&
             !VSIHasOptimizedReadMultiRange(m_osInnerName.c_str()))

@@ -46,8 +46,6 @@ bool GPUGTiffIsPlain(int nXOff, int nYOff, int nXSize, int nYSize,
 void GPUGTiffAddPair(void *pList, const char *pszName, const char *pszValue);
 
 // GDAL's own path through its block cache is the shortest for these.
-CPLErr GPUGTiffReadBlock(GDALRasterBand *poInner, int nColumn, int nRow,
-                         void *pImage);
 bool GPUGTiffIsInOneBlock(GDALRasterBand *poBand, int nXOff, int nYOff,
                           int nXSize, int nYSize);
 

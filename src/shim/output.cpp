@@ -111,14 +111,13 @@ CPLErr GPUGTiffOutput::Finish(bool bClosing)
     GDALDataset *poInner = m_poInner;
     m_poInner = nullptr;
     GDALClose(GDALDataset::ToHandle(poInner));
-    // The header is last: where a file opens, what belongs beside it is there.
-    const bool bBeside = m_poHollow->MoveSidecars();
-    if (!bMask)
-        // It must not open without its mask.
+    // The header is last: where a file opens, what belongs beside it is there. It
+    // does not open without its mask.
+    if (!m_poHollow->MoveSidecars())
         eErr = CE_Failure;
-    else if (g_poApi->output_finish(m_poOutput.get(), m_poHollow->Name().c_str()) !=
-            0 ||
-        !bBeside)
+    const char *pszHollow = m_poHollow->Name().c_str();
+    if (!bMask ||
+        g_poApi->output_finish(m_poOutput.get(), pszHollow) != 0)
         eErr = CE_Failure;
     m_poOutput.reset();
     m_poHollow.reset();

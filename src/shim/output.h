@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "computed.h"
 #include "dataset.h"
 #include "hollow.h"
 
@@ -131,7 +132,7 @@ class GPUGTiffOutput final : public GDALProxyDataset
     CPL_DISALLOW_COPY_ASSIGN(GPUGTiffOutput)
 };
 
-class GPUGTiffOutputBand final : public GDALProxyRasterBand
+class GPUGTiffOutputBand final : public GPUGTiffComputed
 {
   public:
     // nImage 0: a band; else the mask, the writer's nImage-th image.
@@ -163,39 +164,20 @@ class GPUGTiffOutputBand final : public GDALProxyRasterBand
                                      GIntBig *pnLineSpace,
                                      AdviseOptions papszOptions) override;
 
-    CPLErr ComputeRasterMinMax(int bApproxOK, double *padfMinMax) override;
-    CPLErr GetStatistics(int bApproxOK, int bForce, double *pdfMin,
-                         double *pdfMax, double *pdfMean,
-                         double *pdfStdDev) override;
-    CPLErr ComputeStatistics(int bApproxOK, double *pdfMin, double *pdfMax,
-                             double *pdfMean, double *pdfStdDev,
-                             GDALProgressFunc, void *pProgressData
-                                 GPUGTIFF_STATISTICS_MORE_ARGS) override;
     CPLErr GetHistogram(double dfMin, double dfMax, int nBuckets,
                         GUIntBig *panHistogram, int bIncludeOutOfRange,
                         int bApproxOK, GDALProgressFunc,
                         void *pProgressData) override;
-    CPLErr GetDefaultHistogram(double *pdfMin, double *pdfMax, int *pnBuckets,
-                               GUIntBig **ppanHistogram, int bForce,
-                               GDALProgressFunc, void *pProgressData) override;
     CPLErr AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
                       int nBufXSize, int nBufYSize, GDALDataType eDT,
                       AdviseOptions papszOptions) override;
 
-#if GPUGTIFF_GDAL(3, 10)
-    GDALRasterBlock *GetLockedBlockRef(int nXBlockOff, int nYBlockOff,
-                                       int bJustInitialize) override;
-    GDALRasterBlock *TryGetLockedBlockRef(int nXBlockOff,
-                                          int nYBlockOff) override;
-    CPLErr FlushBlock(int nXBlockOff, int nYBlockOff,
-                      int bWriteDirtyBlock) override;
-    CPLErr InterpolateAtPoint(double dfPixel, double dfLine,
-                              GDALRIOResampleAlg eInterpolation,
-                              double *pdfRealValue,
-                              double *pdfImagValue) const override;
-#endif
-
   protected:
+    bool HasOwnPixels() const override
+    {
+        return Owner()->Output() != nullptr;
+    }
+
     CPLErr IReadBlock(int nBlockXOff, int nBlockYOff, void *pImage) override;
     CPLErr IWriteBlock(int nBlockXOff, int nBlockYOff, void *pImage) override;
     CPLErr IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize,
@@ -210,10 +192,6 @@ class GPUGTiffOutputBand final : public GDALProxyRasterBand
         RefUnderlyingRasterBand(GPUGTIFF_REF_BAND_ARGS) const override
     {
         return Inner();
-    }
-
-    void UnrefUnderlyingRasterBand(GDALRasterBand *) const override
-    {
     }
 
   private:

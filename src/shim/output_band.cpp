@@ -293,42 +293,6 @@ CPLErr GPUGTiffOutputBand::BuildOverviews(
                                                pProgressData, papszOptions);
 }
 
-// What is computed from pixels is computed from what was written: by us, or once
-// the file is finished by GTiff, whose cache then has what was written last.
-
-CPLErr GPUGTiffOutputBand::ComputeRasterMinMax(int bApproxOK,
-                                               double *padfMinMax)
-{
-    return Owner()->Output()
-               ? GDALRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax)
-               : GDALProxyRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax);
-}
-
-CPLErr GPUGTiffOutputBand::GetStatistics(int bApproxOK, int bForce,
-                                         double *pdfMin, double *pdfMax,
-                                         double *pdfMean, double *pdfStdDev)
-{
-    return Owner()->Output()
-               ? GDALRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
-                                               pdfMax, pdfMean, pdfStdDev)
-               : GDALProxyRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
-                                                    pdfMax, pdfMean, pdfStdDev);
-}
-
-CPLErr GPUGTiffOutputBand::ComputeStatistics(
-    int bApproxOK, double *pdfMin, double *pdfMax, double *pdfMean,
-    double *pdfStdDev, GDALProgressFunc pfnProgress,
-    void *pProgressData GPUGTIFF_STATISTICS_MORE_ARGS)
-{
-    return Owner()->Output()
-               ? GDALRasterBand::ComputeStatistics(
-                     bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
-                     pProgressData GPUGTIFF_STATISTICS_MORE)
-               : GDALProxyRasterBand::ComputeStatistics(
-                     bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
-                     pProgressData GPUGTIFF_STATISTICS_MORE);
-}
-
 CPLErr GPUGTiffOutputBand::GetHistogram(double dfMin, double dfMax,
                                         int nBuckets, GUIntBig *panHistogram,
                                         int bIncludeOutOfRange, int bApproxOK,
@@ -352,57 +316,8 @@ CPLErr GPUGTiffOutputBand::GetHistogram(double dfMin, double dfMax,
     return eErr;
 }
 
-CPLErr GPUGTiffOutputBand::GetDefaultHistogram(
-    double *pdfMin, double *pdfMax, int *pnBuckets, GUIntBig **ppanHistogram,
-    int bForce, GDALProgressFunc pfnProgress, void *pProgressData)
-{
-    const CPLErr eSaved = GDALProxyRasterBand::GetDefaultHistogram(
-        pdfMin, pdfMax, pnBuckets, ppanHistogram, FALSE, nullptr, nullptr);
-    if (eSaved == CE_None || !bForce)
-        return eSaved;
-    return Owner()->Output()
-               ? GDALRasterBand::GetDefaultHistogram(pdfMin, pdfMax, pnBuckets,
-                                                     ppanHistogram, bForce,
-                                                     pfnProgress, pProgressData)
-               : GDALProxyRasterBand::GetDefaultHistogram(
-                     pdfMin, pdfMax, pnBuckets, ppanHistogram, bForce,
-                     pfnProgress, pProgressData);
-}
-
 CPLErr GPUGTiffOutputBand::AdviseRead(int, int, int, int, int, int,
                                       GDALDataType, AdviseOptions)
 {
     return CE_None;
 }
-
-#if GPUGTIFF_GDAL(3, 10)
-
-GDALRasterBlock *GPUGTiffOutputBand::GetLockedBlockRef(int nXBlockOff,
-                                                       int nYBlockOff,
-                                                       int bJustInitialize)
-{
-    return GDALRasterBand::GetLockedBlockRef(nXBlockOff, nYBlockOff,
-                                             bJustInitialize);
-}
-
-GDALRasterBlock *GPUGTiffOutputBand::TryGetLockedBlockRef(int nXBlockOff,
-                                                          int nYBlockOff)
-{
-    return GDALRasterBand::TryGetLockedBlockRef(nXBlockOff, nYBlockOff);
-}
-
-CPLErr GPUGTiffOutputBand::FlushBlock(int nXBlockOff, int nYBlockOff,
-                                      int bWriteDirtyBlock)
-{
-    return GDALRasterBand::FlushBlock(nXBlockOff, nYBlockOff, bWriteDirtyBlock);
-}
-
-CPLErr GPUGTiffOutputBand::InterpolateAtPoint(
-    double dfPixel, double dfLine, GDALRIOResampleAlg eInterpolation,
-    double *pdfRealValue, double *pdfImagValue) const
-{
-    return GDALRasterBand::InterpolateAtPoint(
-        dfPixel, dfLine, eInterpolation, pdfRealValue, pdfImagValue);
-}
-
-#endif

@@ -32,19 +32,6 @@ bool GPUGTiffIsInOneBlock(GDALRasterBand *poBand, int nXOff, int nYOff,
            nYOff / nBlockY == (nYOff + nYSize - 1) / nBlockY;
 }
 
-// As a caller's ReadBlock(), but what is in GTiff's cache counts: it may have been
-// written since. Nothing is put there that was not.
-CPLErr GPUGTiffReadBlock(GDALRasterBand *poInner, int nColumn, int nRow,
-                         void *pImage)
-{
-    GDALRasterBlock *poBlock = poInner->TryGetLockedBlockRef(nColumn, nRow);
-    if (poBlock == nullptr)
-        return poInner->ReadBlock(nColumn, nRow, pImage);
-    memcpy(pImage, poBlock->GetDataRef(), poBlock->GetBlockSize());
-    poBlock->DropLock();
-    return CE_None;
-}
-
 bool GPUGTiffDataset::ReadWindow(int nXOff, int nYOff, int nXSize, int nYSize,
                                  void *pData, GDALDataType eBufType,
                                  int nBandCount, const int *panBandMap,
@@ -77,8 +64,7 @@ bool GPUGTiffDataset::ReadBlock(int nBandIn, int nBlockXOff, int nBlockYOff,
     const GDALDataType eType = poBand->GetRasterDataType();
     if (GDALRasterBlock *poHeld = HeldByGTiff(nBandIn, nBlockXOff, nBlockYOff))
     {
-        memcpy(pImage, poHeld->GetDataRef(), poHeld->GetBlockSize());
-        poHeld->DropLock();
+        GPUGTiffCopyBlock(poHeld, pImage);
         return true;
     }
     gpugtiff::Request sRequest = {};

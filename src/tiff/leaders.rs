@@ -7,6 +7,8 @@
 //! at it. Invariant: a tile is only found here if all bytes that tell of it agree; for what is not
 //! found the arrays of the directory are asked.
 
+use std::sync::Arc;
+
 use super::header::Header;
 use super::ifd::Ifd;
 use super::layout::Layout;
@@ -57,9 +59,7 @@ impl Structure {
 pub struct Leaders {
     structure: Structure,
     /// The image's tiles: those asked for, or those that the mask's tiles follow.
-    images: Striles,
-    /// The same, of which only offsets are read.
-    offsets: Striles,
+    images: Arc<Striles>,
     is_mask: bool,
 }
 
@@ -75,12 +75,14 @@ pub enum Found {
 }
 
 impl Leaders {
-    /// For the directory of an image or a mask. `None` where the file is not laid out so.
+    /// For the directory of an image or a mask, with its tiles. `None` where the file is not laid
+    /// out so.
     pub fn find(
         source: &dyn ByteSource,
         header: &Header,
         ifd: &Ifd,
         layout: &Layout,
+        striles: &Arc<Striles>,
     ) -> Option<Leaders> {
         let structure = Structure::read(source, header)?;
         let mate = match is_mask(ifd) {
@@ -88,16 +90,18 @@ impl Leaders {
             true => return None,
             false => None,
         };
-        // However the mask's image is stored, it has as many tiles.
-        let ifd = mate.as_ref().unwrap_or(ifd);
-        let planes = ifd.u16(tag::PLANAR_CONFIGURATION).ok()?.is_some_and(|config| config != 1)
-            && ifd.u16(tag::SAMPLES_PER_PIXEL).ok()?.is_some_and(|samples| samples != 1);
+        let image = mate.as_ref().unwrap_or(ifd);
+        let planes = image.u16(tag::PLANAR_CONFIGURATION).ok()?.is_some_and(|config| config != 1)
+            && image.u16(tag::SAMPLES_PER_PIXEL).ok()?.is_some_and(|samples| samples != 1);
         if planes || !layout.tiled {
             return None;
         }
-        let striles = || Striles::new(header, ifd, layout).ok();
-        let (images, offsets) = (striles()?, striles()?.offsets_only());
-        Some(Leaders { structure, images, offsets, is_mask: mate.is_some() })
+        let images = match &mate {
+            // However the mask's image is stored, it has as many tiles.
+            Some(image) => Arc::new(Striles::new(header, image, layout).ok()?),
+            None => Arc::clone(striles),
+        };
+        Some(Leaders { structure, images, is_mask: mate.is_some() })
     }
 
     /// What to fetch for some tiles (offset, length), with the masks' where they are interleaved;
@@ -105,7 +109,7 @@ impl Leaders {
     pub fn extents(&self, source: &dyn ByteSource, tiles: &[u64]) -> Result<Vec<(u64, u64)>> {
         let mut extents = Vec::with_capacity(tiles.len());
         for (&tile, (offset, next)) in tiles.iter().zip(self.neighbours(source, tiles)?) {
-            if offset <= EDGE || matches!(self.told(source, offset, next), Some(Found::At(_))) {
+            if offset <= EDGE || self.told(source, offset, next).is_some() {
                 continue;
             }
             let end = match next {
@@ -137,11 +141,11 @@ impl Leaders {
         if offset == 0 && !self.is_mask {
             return Ok(Found::LeftOut);
         }
-        Ok(self.told(source, offset, next).unwrap_or(Found::Unknown))
+        Ok(self.told(source, offset, next).map_or(Found::Unknown, Found::At))
     }
 
     /// Of the tile whose image is at `offset`, with the next one behind it.
-    fn told(&self, source: &dyn ByteSource, offset: u64, next: Option<u64>) -> Option<Found> {
+    fn told(&self, source: &dyn ByteSource, offset: u64, next: Option<u64>) -> Option<ByteRange> {
         let bound = next?;
         let len = leader(source, offset)?;
         let end = offset.checked_add(len)?.checked_add(EDGE)?;
@@ -160,7 +164,7 @@ impl Leaders {
         if last && end + EDGE != bound {
             return None;
         }
-        trailer_agrees(source, end).then_some(Found::At(ByteRange { offset, len }))
+        trailer_agrees(source, end).then_some(ByteRange { offset, len })
     }
 
     /// The offsets of tiles, each with that of the next one if it lies behind.
@@ -169,11 +173,11 @@ impl Leaders {
         source: &dyn ByteSource,
         tiles: &[u64],
     ) -> Result<Vec<(u64, Option<u64>)>> {
-        let last = self.offsets.count() - 1;
+        let last = self.images.count() - 1;
         let both: Vec<u64> = tiles.iter().flat_map(|&tile| [tile, (tile + 1).min(last)]).collect();
-        let offsets = self.offsets.offsets(source, &both)?;
-        let pairs = tiles.iter().zip(offsets.chunks_exact(2));
-        Ok(pairs.map(|(_, pair)| (pair[0], Some(pair[1]).filter(|&next| next > pair[0]))).collect())
+        let offsets = self.images.offsets(source, &both)?;
+        let next = |pair: &[u64]| Some(pair[1]).filter(|&next| next > pair[0]);
+        Ok(offsets.chunks_exact(2).map(|pair| (pair[0], next(pair))).collect())
     }
 }
 

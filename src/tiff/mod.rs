@@ -18,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod array;
 pub mod directory;
 #[cfg(test)]
 pub(crate) mod fixture;

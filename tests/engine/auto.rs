@@ -65,7 +65,7 @@ impl Engine for Slow {
     }
 }
 
-fn spec() -> TileSpec {
+pub(crate) fn spec() -> TileSpec {
     TileSpec {
         codec: Codec::Deflate,
         predictor: Predictor::Horizontal,

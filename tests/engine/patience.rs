@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gpugtiff::engine::cuda::{CudaEngine, Settings, Verify};
-use gpugtiff::engine::{Batch, Codec, Engine, Packed, Predictor, Sample, TileSpec};
+use gpugtiff::engine::{Batch, Engine, Packed, TileSpec};
 use gpugtiff::error::Result;
 use gpugtiff::io::{ByteSource, Memory};
 
@@ -13,7 +13,7 @@ use crate::emulator::{self, count};
 use crate::naive::Naive;
 use crate::suite::Keep;
 use crate::tiles::Random;
-use crate::{encode, suite};
+use crate::{auto, encode, suite};
 
 const PATIENCE: Duration = Duration::from_millis(300);
 const TILES: usize = 12;
@@ -39,21 +39,10 @@ impl ByteSource for Held {
     }
 }
 
-fn spec() -> TileSpec {
-    TileSpec {
-        codec: Codec::Deflate,
-        predictor: Predictor::Horizontal,
-        sample: Sample::Whole { bytes: 2, unit: 2 },
-        samples: 1,
-        width: 32,
-        height: 32,
-        swap: false,
-    }
-}
-
 #[test]
 fn who_has_waited_in_vain_does_not_wait_again() {
-    let (mut random, mut case) = (Random::new(11), suite::Case::new(spec()));
+    let spec = TileSpec { width: 32, height: 32, ..auto::spec() };
+    let (mut random, mut case) = (Random::new(11), suite::Case::new(spec));
     for _ in 0..TILES {
         case.add(32, &mut random);
     }

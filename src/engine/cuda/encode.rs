@@ -350,16 +350,10 @@ impl Order<'_> {
             }
             let temporary = packed + (plan.tiles * plan.most) as u64;
             let tables = Tables {
-                inputs: here(arrays.inputs),
-                input_bytes: here(arrays.input_bytes),
-                outputs: here(arrays.outputs),
-                room: 0,
-                output_bytes: here(arrays.sizes),
-                statuses: here(arrays.statuses),
-                count,
                 largest: plan.stored(spec.height),
                 temporary: temporary.next_multiple_of(256),
                 temporary_bytes: plan.temporary,
+                ..arrays.of_nvcomp(place.input, count)
             };
             gpu.nvcomp.compress(spec.codec, plan.effort, &tables, stream, &gpu.device)?;
             submission.unpacked()?;

@@ -179,19 +179,12 @@ impl Order<'_> {
 
     fn unpack(&self, stream: &Stream, place: &Place) -> Answer<()> {
         let Order { plan, count, arrays, .. } = *self;
-        let here = |offset: usize| place.input + offset as u64;
         let (_, raws) = plan.homes(place);
         let tables = Tables {
-            inputs: here(arrays.inputs),
-            input_bytes: here(arrays.input_bytes),
-            outputs: here(arrays.outputs),
-            room: here(arrays.room),
-            output_bytes: here(arrays.sizes),
-            statuses: here(arrays.statuses),
-            count,
             largest: plan.spec.stored_row_bytes() * plan.spec.height,
             temporary: (raws + (plan.raw * plan.tiles) as u64).next_multiple_of(256),
             temporary_bytes: plan.temporary,
+            ..arrays.of_nvcomp(place.input, count)
         };
         // SAFETY: as above.
         unsafe { unpack(self.gpu, plan.spec.codec, &tables, stream) }

@@ -1,6 +1,7 @@
 //! The tables that travel with a batch: arrays of the batch's length, one behind the other.
 
 use super::kernels::{DecodeTile, EncodeTile, PlaceTile, Report, StowTile, Verdict};
+use super::nvcomp::Tables;
 
 /// Where each array begins in the input region.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +48,24 @@ impl Arrays {
     pub(super) const STOW_BYTES: usize = size_of::<StowTile>();
     /// Room for a stream of nothing, which no decoder reads more than.
     pub(super) const NOTHING_BYTES: usize = 64;
+
+    /// What nvCOMP is to know of them, where they begin at `input` in device memory; how large chunks
+    /// are, and its temporary memory, are not said yet.
+    pub(super) fn of_nvcomp(&self, input: u64, count: usize) -> Tables {
+        let here = |offset: usize| input + offset as u64;
+        Tables {
+            inputs: here(self.inputs),
+            input_bytes: here(self.input_bytes),
+            outputs: here(self.outputs),
+            room: here(self.room),
+            output_bytes: here(self.sizes),
+            statuses: here(self.statuses),
+            count,
+            largest: 0,
+            temporary: 0,
+            temporary_bytes: 0,
+        }
+    }
 
     /// Begins at `start`, a multiple of 8. `wanted` is how many samples a caller on the device
     /// wants of each tile, or 0; `stowed`: it was read past the host.

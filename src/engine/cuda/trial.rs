@@ -70,16 +70,10 @@ impl CudaEngine {
             arrays.put_tile(&mut host, n, &[0; 64], SENTINEL);
         }
         let tables = Tables {
-            inputs: here(arrays.inputs),
-            input_bytes: here(arrays.input_bytes),
-            outputs: here(arrays.outputs),
-            room: here(arrays.room),
-            output_bytes: here(arrays.sizes),
-            statuses: here(arrays.statuses),
-            count,
             largest: bytes,
             temporary: here(host.len().next_multiple_of(ALIGN)),
             temporary_bytes,
+            ..arrays.of_nvcomp(memory.address(), count)
         };
         let stream = current.stream()?;
         // SAFETY: memory of this call, waited for before it goes.

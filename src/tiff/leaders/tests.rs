@@ -96,11 +96,9 @@ fn laid_out(change: impl Fn(&mut Vec<u8>)) -> (Remote, Vec<ByteRange>, Vec<ByteR
     let header = Header::read(&file).unwrap();
     let ifd = Ifd::read(&file, &header, at).unwrap();
     let layout = Layout::new(&header, &ifd).unwrap();
-    let striles = || Striles::new(&header, &ifd, &layout).unwrap();
     let leaders = Leaders {
         structure: Structure { masks: true },
-        images: striles(),
-        offsets: striles().offsets_only(),
+        images: Arc::new(Striles::new(&header, &ifd, &layout).unwrap()),
         is_mask: false,
     };
     // Entries of arrays first, tiles behind them.

@@ -1,0 +1,170 @@
+//! A file that is open: VSI's handle, and for a plain file a descriptor of our own, which any thread
+//! may read and write.
+
+use std::ffi::c_int;
+use std::io;
+
+use gdal_sys::{VSIFCloseL, VSIFGetNativeFileDescriptorL, VSILFILE};
+
+use crate::error::{Cause, Error, Result};
+
+/// Announced reads are cut to what Linux reads ahead for one announcement.
+const ADVICE_BYTES: u64 = 128 << 10;
+/// Parts of one system call; Linux takes 1024.
+const MOST_PARTS: usize = 512;
+
+/// A VSI handle, closed when dropped.
+pub(super) struct Handle(pub(super) *mut VSILFILE);
+
+// SAFETY: a VSI handle may be used from any thread, by one at a time; ours are behind a mutex.
+unsafe impl Send for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: opened by VSIFOpenL, closed once. Whoever wants to know whether that worked
+        // does it.
+        unsafe { VSIFCloseL(self.0) };
+    }
+}
+
+/// A descriptor of our own, for `pread` and `pwritev`.
+pub(super) struct Plain(c_int);
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        // SAFETY: made by dup, closed once.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// A duplicate of the handle's descriptor, if it is a plain file's.
+///
+/// # Safety
+/// The handle must be open.
+pub(super) unsafe fn plain(handle: *mut VSILFILE) -> Option<Plain> {
+    // SAFETY: the caller's promise.
+    let native = unsafe { VSIFGetNativeFileDescriptorL(handle) };
+    // The pointer is the number; GDAL has no other way to return it.
+    let descriptor = c_int::try_from(native as usize).ok().filter(|_| !native.is_null())?;
+    // SAFETY: duplicating a number that is not a descriptor fails, no more.
+    let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
+    (own >= 0).then_some(Plain(own))
+}
+
+/// Reading failed.
+pub(super) fn failed(offset: u64, len: usize, why: impl Into<String>) -> Error {
+    Error::Io { offset, len: len as u64, source: Cause(why.into()) }
+}
+
+impl Plain {
+    pub(super) fn descriptor(&self) -> c_int {
+        self.0
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        // SAFETY: `stat` is plain data that fstat fills.
+        unsafe {
+            let mut stat: libc::stat64 = std::mem::zeroed();
+            if libc::fstat64(self.0, &mut stat) == 0 { stat.st_size as u64 } else { 0 }
+        }
+    }
+
+    pub(super) fn read_at(&self, offset: u64, mut buf: &mut [u8]) -> Result<()> {
+        let (start, len) = (offset, buf.len());
+        let mut offset = offset;
+        while !buf.is_empty() {
+            let Ok(at) = libc::off64_t::try_from(offset) else {
+                return Err(failed(start, len, "offset too large"));
+            };
+            // SAFETY: the buffer is valid for its length.
+            let got = unsafe { libc::pread64(self.0, buf.as_mut_ptr().cast(), buf.len(), at) };
+            match got {
+                0 => return Err(failed(start, len, "the file ends before")),
+                1.. => {
+                    offset += got as u64;
+                    buf = &mut buf[got as usize..];
+                }
+                _ => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(failed(start, len, error.to_string()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel to begin reading, neighbours together.
+    pub(super) fn advise(&self, ranges: &[(u64, u64)]) {
+        let announce = |start: u64, end: u64| {
+            let mut at = start;
+            while at < end {
+                let len = (end - at).min(ADVICE_BYTES);
+                // SAFETY: no memory is passed; wrong numbers are refused.
+                unsafe {
+                    libc::posix_fadvise64(self.0, at as _, len as _, libc::POSIX_FADV_WILLNEED)
+                };
+                at += len;
+            }
+        };
+        let mut run: Option<(u64, u64)> = None;
+        for &(offset, len) in ranges {
+            let end = offset.saturating_add(len);
+            run = match run {
+                Some((start, last)) if offset >= last && offset - last < ADVICE_BYTES => {
+                    Some((start, end))
+                }
+                other => {
+                    if let Some((start, last)) = other {
+                        announce(start, last);
+                    }
+                    Some((offset, end))
+                }
+            };
+        }
+        if let Some((start, end)) = run {
+            announce(start, end);
+        }
+    }
+
+    /// Writes all parts; the number of bytes that did not fit is never zero on an error.
+    pub(super) fn write_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        let mut first = 0;
+        let mut skip = 0;
+        while first < parts.len() {
+            let mut vectors =
+                [const { libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } }; MOST_PARTS];
+            let count = (parts.len() - first).min(MOST_PARTS);
+            for (vector, part) in vectors.iter_mut().zip(&parts[first..]) {
+                vector.iov_base = part.as_ptr().cast_mut().cast();
+                vector.iov_len = part.len();
+            }
+            vectors[0].iov_base = vectors[0].iov_base.wrapping_byte_add(skip);
+            vectors[0].iov_len -= skip;
+            let at = libc::off64_t::try_from(offset)
+                .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+            // SAFETY: `count` vectors, each a part of a slice that lives through the call.
+            let wrote =
+                unsafe { libc::pwritev64(self.descriptor(), vectors.as_ptr(), count as c_int, at) };
+            if wrote < 0 {
+                let error = io::Error::last_os_error();
+                if error.kind() == io::ErrorKind::Interrupted {
+                    continue;
+                }
+                return Err(error);
+            }
+            let mut left = wrote as usize;
+            if left == 0 && parts[first..].iter().any(|part| !part.is_empty()) {
+                return Err(io::Error::from(io::ErrorKind::WriteZero));
+            }
+            offset += left as u64;
+            while first < parts.len() && left >= parts[first].len() - skip {
+                left -= parts[first].len() - skip;
+                (first, skip) = (first + 1, 0);
+            }
+            skip += left;
+        }
+        Ok(())
+    }
+}
