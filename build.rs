@@ -21,6 +21,7 @@ fn main() {
         "dataset",
         "pixels",
         "computed",
+        "excerpt",
         "band",
         "create",
         "copy",

@@ -18,7 +18,7 @@ use crate::batch::plan::{Rect, Tile};
 use crate::capi::{Image, Shared};
 use crate::engine::cuda::{CudaEngine, Ground, Landing, Misplaced, Refusal, Spot, Wanted};
 use crate::engine::select::Wish;
-use crate::engine::{Part, TileJob, allocate};
+use crate::engine::{Codec, Part, TileJob, allocate};
 use crate::error::Error;
 
 /// Bytes of pixels that are asked of the engine at once.
@@ -157,7 +157,10 @@ impl Ashore<'_> {
             let (_guard, dataset) = raster.holding.lock();
             raster.look_at(dataset, level);
         }
-        raster.known(level).flatten().filter(|image| image.kind() == self.chosen.kind.gdal)
+        // Tiles of GDAL's codecs are decoded on the host.
+        let ours = |image: &Arc<Image>| image.reader().image().spec.codec != Codec::Gtiff;
+        let image = raster.known(level).flatten().filter(ours);
+        image.filter(|image| image.kind() == self.chosen.kind.gdal)
     }
 
     /// Has the engine decode what the file holds, in batches, and carries the rest.

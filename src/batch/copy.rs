@@ -23,7 +23,8 @@ impl Writer {
         let canvas = &self.canvases[0];
         let alike = (&*source.spec, source.grid, source.tiled)
             == (&*canvas.spec, canvas.grid, !canvas.strips);
-        if source.is_sliced() || !alike {
+        // Of GDAL's codecs the spec does not tell how they are packed.
+        if source.is_sliced() || source.cut.is_some() || !alike {
             return Ok(false);
         }
         let Some(jobs) = jobs(source, canvas.places.len())? else { return Ok(false) };

@@ -11,6 +11,8 @@ counts! {
         tiles_touched => "TILES_TOUCHED",
         /// Tiles that the engine decoded for a request.
         tiles_decoded => "TILES_DECODED",
+        /// Of them, those of codecs that only GDAL has.
+        tiles_by_gtiff_codec => "TILES_BY_GTIFF_CODEC",
         /// Tiles decoded in front of the caller.
         tiles_ahead => "TILES_AHEAD",
         /// Tiles decoded in front of the caller that it then asked for.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::plan::{Grid, Rect, Tile};
+use crate::engine::gtiff::{self, Cut};
 use crate::engine::jpeg2000::Kind;
 use crate::engine::{Codec, Part, Predictor, Sample, TileJob, TileSpec};
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use crate::tiff::ifd::{Ifd, Place};
 use crate::tiff::layout::Layout;
 use crate::tiff::leaders::{Found, Leaders};
 use crate::tiff::striles::{ByteRange, Striles};
-use crate::tiff::tag;
+use crate::tiff::{Excerpt, Planar, tag};
 
 /// An uncompressed image in one strip is read in slices of about this size.
 const SLICE_BYTES: u64 = 256 << 10;
@@ -26,6 +27,12 @@ const THIN_BYTES: usize = 16 << 10;
 
 /// The codecs address less than this.
 pub(super) const LARGEST_TILE: u64 = (1 << 30) - 1;
+
+/// A larger tile of one of GDAL's codecs is decoded by the dataset: GTiff needs its size twice over.
+const LARGEST_CUT: u64 = 64 << 20;
+
+/// Bytes of the first JPEG tile that tell how its chroma is sampled.
+const JPEG_START: usize = 4096;
 
 /// What GDAL says of the directory; the file must agree.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,6 +71,10 @@ pub struct Image {
     pub tiled: bool,
     /// GDAL's blocks are our tiles, so that GDAL's block cache can keep them.
     pub blocks_are_tiles: bool,
+    /// GTiff shows smaller versions of it that are not in the file: it is JPEG.
+    pub has_implicit_overviews: bool,
+    /// How tiles are cut out of the file, where only GDAL decodes them.
+    pub cut: Option<Cut>,
     striles: Arc<Striles>,
     /// Tells more of what a remote file holds than its arrays, and with fewer requests.
     leaders: Option<Leaders>,
@@ -84,9 +95,13 @@ impl Image {
         let ifd_offset = if offset == 0 { header.first_ifd } else { offset };
         let ifd = Ifd::read(&*source, &header, ifd_offset)?;
         let layout = Layout::new(&header, &ifd)?;
-        agree(&layout, expected)?;
-        let mut spec = spec(&layout, expected)?;
-        plain_colours(&*source, &ifd, &spec)?;
+        let (mut spec, cut) = match own_spec(&*source, &ifd, &layout, expected) {
+            Err(Error::Unsupported(why)) => {
+                let spec = gtiff_spec(&layout, expected, why)?;
+                (spec, Some(Excerpt::new(&*source, &header, &ifd, &layout)?))
+            }
+            spec => (spec?, None),
+        };
         let striles = Arc::new(Striles::new(&header, &ifd, &layout)?);
         let find = || Leaders::find(&*source, &header, &ifd, &layout, &striles);
         let leaders = source.remote().then(find).flatten();
@@ -110,7 +125,11 @@ impl Image {
             (expected.block_width, expected.block_height) == (grid.tile_width, grid.tile_height);
         // A strip that GDAL asks for row by row is kept here, within the budget;
         // GTiff decodes it row by row. Others are decoded one by one.
-        let most = if blocks_are_tiles { LARGEST_TILE } else { held as u64 };
+        let most = match (blocks_are_tiles, cut.is_some()) {
+            (true, false) => LARGEST_TILE,
+            (true, true) => LARGEST_CUT,
+            (false, _) => held as u64,
+        };
         if tile_bytes.is_none_or(|bytes| bytes > most) {
             return unsupported(format!("a tile or strip of more than {most} bytes"));
         }
@@ -123,21 +142,50 @@ impl Image {
         }
         let spec = Arc::new(spec);
         let tiled = layout.tiled;
-        let image = Image {
+        let mut image = Image {
             ifd_offset,
             spec,
             grid,
             source,
             tiled,
             blocks_are_tiles,
+            has_implicit_overviews: layout.compression == JPEG,
+            cut: None,
             striles,
             leaders,
             sliced,
         };
-        if old_style_lzw(&image)? {
+        if layout.compression == LZW && old_style_lzw(&image)? {
             return unsupported("old-style LZW");
         }
+        image.cut = cut.map(|excerpt| image.cut(excerpt, &layout, &ifd, expected)).transpose()?;
         Ok(image)
+    }
+
+    /// How tiles are cut out of the file, for an excerpt with their tags.
+    fn cut(
+        &self,
+        mut excerpt: Excerpt,
+        layout: &Layout,
+        ifd: &Ifd,
+        expected: &Expected,
+    ) -> Result<Cut> {
+        let mut sampling = None;
+        if (layout.compression, layout.photometric) == (JPEG, YCBCR) {
+            // As libtiff: what the first tile says, else what the tag says.
+            let told = self.first_sampling().map_or_else(|| tagged_sampling(ifd), Ok)?;
+            excerpt.set_subsampling(told);
+            sampling = Some(told);
+        }
+        Ok(Cut { excerpt, sampling, converted: is_converted(layout, expected) })
+    }
+
+    /// How the first tile, a JPEG stream, samples its chroma.
+    fn first_sampling(&self) -> Option<gtiff::Sampling> {
+        let job = self.job(Tile { column: 0, row: 0, plane: 0 }).ok()??;
+        let mut start = vec![0; job.len.min(JPEG_START)];
+        self.source.read_at(job.offset, &mut start).ok()?;
+        gtiff::sampling(&start)
     }
 
     /// Whether its tiles are slices of one strip of the file.
@@ -207,7 +255,7 @@ impl Image {
         let seen = self.grid.rect(tile);
         let rows = match self.spec.codec {
             // Stored without padding, some are.
-            Codec::Jpeg2000(_) => seen.height as usize,
+            Codec::Jpeg2000(_) | Codec::Gtiff => seen.height as usize,
             _ => self.stored_rows(tile),
         };
         let (index, skip) = match self.sliced {
@@ -270,7 +318,7 @@ fn arrays_inside(ifd: &Ifd, file_len: u64) -> Result<()> {
 
 fn old_style_lzw(image: &Image) -> Result<bool> {
     // Looked at on opening where that is cheap; elsewhere the decoder notices.
-    if image.spec.codec != Codec::Lzw || !image.source.concurrent() {
+    if !image.source.concurrent() {
         return Ok(false);
     }
     let first = image.job(Tile { column: 0, row: 0, plane: 0 });
@@ -282,6 +330,62 @@ fn old_style_lzw(image: &Image) -> Result<bool> {
 
 fn unsupported<T>(what: impl Into<String>) -> Result<T> {
     Err(Error::Unsupported(what.into()))
+}
+
+/// What the tiles are like, if our own engines decode them.
+fn own_spec(
+    source: &dyn ByteSource,
+    ifd: &Ifd,
+    layout: &Layout,
+    expected: &Expected,
+) -> Result<TileSpec> {
+    agree(layout, expected)?;
+    let spec = spec(layout, expected)?;
+    plain_colours(source, ifd, &spec)?;
+    Ok(spec)
+}
+
+/// Values of Compression and PhotometricInterpretation.
+const LZW: u16 = 5;
+const OLD_JPEG: u16 = 6;
+const JPEG: u16 = 7;
+const YCBCR: u16 = 6;
+
+/// GTiff shows other bands than the file has samples: what it makes of CMYK, CIELab and YCbCr.
+fn is_converted(layout: &Layout, expected: &Expected) -> bool {
+    expected.converted || u32::from(layout.samples_per_pixel) != expected.bands
+}
+
+/// What the tiles are like in memory, if they can be cut out of their file for GTiff to decode;
+/// `why` our own engines don't.
+fn gtiff_spec(layout: &Layout, expected: &Expected, why: String) -> Result<TileSpec> {
+    let bytes = expected.sample_bytes;
+    let separate = layout.planar == Planar::Separate && layout.samples_per_pixel > 1;
+    let conversion = is_converted(layout, expected) || layout.photometric == YCBCR;
+    let cannot = layout.compression == OLD_JPEG
+        || tag::is_jpeg2000(layout.compression)
+        || (layout.width, layout.height) != (expected.width, expected.height)
+        || expected.bit.is_some()
+        || !matches!(bytes, 1 | 2 | 4 | 8 | 16)
+        || separate && conversion;
+    if cannot {
+        return unsupported(why);
+    }
+    Ok(TileSpec {
+        codec: Codec::Gtiff,
+        predictor: Predictor::None,
+        sample: Sample::Whole { bytes, unit: bytes },
+        samples: if separate { 1 } else { expected.bands as usize },
+        width: 0,
+        height: 0,
+        swap: false,
+    })
+}
+
+/// YCbCrSubSampling, which is 2 by 2 where nobody says anything.
+fn tagged_sampling(ifd: &Ifd) -> Result<gtiff::Sampling> {
+    let numbers = ifd.numbers_of(tag::YCBCR_SUBSAMPLING, 2)?.unwrap_or(vec![2, 2]);
+    Ok([numbers[0] as u8, numbers[1] as u8])
 }
 
 /// GTiff and the directory must tell the same story, or GTiff reads it.
@@ -298,13 +402,11 @@ fn agree(layout: &Layout, expected: &Expected) -> Result<()> {
 }
 
 pub(super) fn spec(layout: &Layout, expected: &Expected) -> Result<TileSpec> {
+    layout.refuse_conversions()?;
     if layout.fill_order != 1 {
         return unsupported("FillOrder 2");
     }
     let codec = codec(layout)?;
-    if layout.photometric == 6 && !matches!(codec, Codec::Jpeg2000(_)) {
-        return unsupported("YCbCr");
-    }
     Ok(TileSpec {
         codec,
         predictor: predictor(codec, layout)?,

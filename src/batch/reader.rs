@@ -240,6 +240,9 @@ impl Reader {
     /// So many tiles were decoded.
     pub fn count_decoded(&self, tiles: usize) {
         self.counters.tiles_decoded.add(tiles as u64);
+        if self.image.spec.codec == Codec::Gtiff {
+            self.counters.tiles_by_gtiff_codec.add(tiles as u64);
+        }
         self.counters.bytes_decoded.add((tiles * self.image.spec.tile_bytes()) as u64);
     }
 

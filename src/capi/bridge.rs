@@ -236,6 +236,8 @@ pub struct Api {
     /// Reads; 0 on success, 1 after an error was raised, 2 if GTiff must be asked
     /// for everything after all.
     pub image_read: unsafe extern "C" fn(*const Image, *const Request) -> c_int,
+    /// Whether GTiff is to serve what is not asked for pixel by pixel.
+    pub image_leaves_resampling: unsafe extern "C" fn(*const Image) -> c_int,
     /// Checks creation options and emits those for GTiff; 0 after an error was raised, 1 if
     /// the file may be ours, 2 if GTiff shall write it.
     pub creation_prepare: unsafe extern "C" fn(*const Creation, *mut c_void, Emit) -> c_int,

@@ -15,11 +15,12 @@ use crate::batch::image::{Expected, Image as Tiles};
 use crate::batch::plan::Rect;
 use crate::batch::reader::{Caller, Limits, Reader};
 use crate::engine::cuda::{CudaEngine, Refusal, Settings, Whereabouts};
+use crate::engine::gtiff::{self, GtiffEngine};
 use crate::engine::select::{Choice, Wish, select};
 use crate::engine::{Codec, Engine, TileError, cpu};
 use crate::error::{Error, Result};
 use crate::gdal::vsi::{VsiFile, VsiSource};
-use crate::gdal::{jpeg2000, log};
+use crate::gdal::{excerpt, jpeg2000, log};
 use crate::io::ByteSource;
 use crate::options::{self, OpenOptions, Scope};
 
@@ -134,6 +135,7 @@ pub(crate) static API: Api = Api {
     image_open,
     image_free,
     image_read,
+    image_leaves_resampling,
     creation_prepare: output::creation_prepare,
     output_create: output::output_create,
     output_add_mask: output::output_add_mask,
@@ -230,6 +232,7 @@ unsafe extern "C" fn file_open(
         };
         let options = OpenOptions::parse(given, log::config)?;
         cpu::jpeg2000::provide(jpeg2000::decode);
+        gtiff::provide(excerpt::read);
         let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
         let settings = settings(&options, given);
         let choice = select(options.engine, settings.clone(), broken)?;
@@ -331,7 +334,10 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
                     batch_bytes: shared.options.batch_bytes,
                     threads: shared.options.threads,
                 };
-                let engine = Arc::clone(&shared.choice.engine);
+                let engine: Arc<dyn Engine> = match &image.cut {
+                    Some(cut) => Arc::new(GtiffEngine::new(cut.clone(), facts.kind as u32)),
+                    None => Arc::clone(&shared.choice.engine),
+                };
                 let tiles = image.grid.across() as u64 * u64::from(image.grid.down());
                 let planes = u64::from(image.grid.planes);
                 engine.expect(tiles.saturating_mul(planes * image.spec.tile_bytes() as u64));
@@ -386,6 +392,12 @@ unsafe extern "C" fn image_free(image: *mut Image) {
         }
         Ok(())
     });
+}
+
+unsafe extern "C" fn image_leaves_resampling(image: *const Image) -> c_int {
+    // SAFETY: a handle from `image_open`.
+    let image = unsafe { &*image };
+    c_int::from(image.reader.image().has_implicit_overviews)
 }
 
 unsafe extern "C" fn image_read(image: *const Image, request: *const Request) -> c_int {

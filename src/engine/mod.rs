@@ -26,6 +26,7 @@ use crate::process::memory;
 pub mod auto;
 pub mod cpu;
 pub mod cuda;
+pub mod gtiff;
 pub mod interleave;
 pub mod jpeg2000;
 pub mod select;
@@ -45,6 +46,8 @@ pub enum Codec {
     Zstd,
     /// TIFF 34712, 33003 and 33005: a codestream, or a JP2 file.
     Jpeg2000(jpeg2000::Kind),
+    /// One that only GDAL has: these tiles have an engine of their own, [`gtiff`].
+    Gtiff,
 }
 
 /// What was done to the samples before they were packed.

@@ -8,6 +8,7 @@
 
 use std::sync::OnceLock;
 
+pub mod fork;
 pub mod memory;
 pub mod pool;
 

@@ -239,14 +239,12 @@ CPLErr GPUGTiffBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                GDALRasterIOExtraArg *psExtraArg)
 {
     GPUGTiffDataset *poOwner = Owner();
-    if (eRWFlag != GF_Read || !poOwner->DecodesHere())
+    const bool bPlain = GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize,
+                                        nBufYSize, psExtraArg);
+    if (!poOwner->Serves(eRWFlag, bPlain))
     {
-        const bool bInThreads =
-            poOwner->InThreads(eRWFlag, nXOff, nYOff, nXSize, nYSize, nBufXSize,
-                               nBufYSize, 1, &nBand, psExtraArg);
         const int nBandIn = nBand;
-        return poOwner->Pass(bInThreads,
-                             [=](GDALDataset *poInner)
+        return poOwner->Pass([=](GDALDataset *poInner)
                              {
                                  return poInner->GetRasterBand(nBandIn)->RasterIO(
                                      eRWFlag, nXOff, nYOff, nXSize, nYSize,
@@ -254,9 +252,7 @@ CPLErr GPUGTiffBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                      nPixelSpace, nLineSpace, psExtraArg);
                              });
     }
-    if (!GPUGTiffIsInOneBlock(this, nXOff, nYOff, nXSize, nYSize) &&
-        GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
-                        psExtraArg))
+    if (bPlain && !GPUGTiffIsInOneBlock(this, nXOff, nYOff, nXSize, nYSize))
     {
         CPLErr eErr = CE_None;
         if (poOwner->ReadWindow(nXOff, nYOff, nXSize, nYSize, pData, eBufType,

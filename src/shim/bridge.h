@@ -127,6 +127,8 @@ struct Api
     Image *(*image_open)(const File *, const ImageFacts *);
     void (*image_free)(Image *);
     int (*image_read)(const Image *, const Request *);
+    // Whether GTiff is to serve what is not asked for pixel by pixel.
+    int (*image_leaves_resampling)(const Image *);
     int (*creation_prepare)(const Creation *, void *, Emit);
     Output *(*output_create)(const File *, const Target *, int *left_to_gtiff);
     int (*output_add_mask)(Output *, const char *hollow, int bit);

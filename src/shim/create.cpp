@@ -199,7 +199,7 @@ GDALDataset *FinishCopy(const Order &sOrder, gpugtiff::Output *psOutput,
         g_poApi->output_finish(psOutput, oHollow.Name().c_str()) != 0)
         return nullptr;
     GDALOpenInfo oOpenInfo(sOrder.pszFilename, GDAL_OF_RASTER | GDAL_OF_UPDATE);
-    std::unique_ptr<GDALDataset> poInner(GPUGTiffOpenInner(&oOpenInfo, 0));
+    std::unique_ptr<GDALDataset> poInner(GPUGTiffOpenInner(&oOpenInfo));
     if (!poInner || poInner->GetRasterXSize() != sOrder.nXSize ||
         poInner->GetRasterYSize() != sOrder.nYSize ||
         poInner->GetRasterCount() != nBands)

@@ -1,7 +1,6 @@
 #include "dataset.h"
 
 #include <cstring>
-#include <unistd.h>
 
 #include "band.h"
 
@@ -13,8 +12,7 @@ static constexpr const char *COMPRESSION_OF_OURS = "JP2000";
 GPUGTiffDataset::GPUGTiffDataset(GDALDataset *poInner, FilePtr poFile,
                                  const std::string &osInnerName)
     : m_poInner(poInner), m_osInnerName(osInnerName),
-      m_poOwnFile(std::move(poFile)), m_poFile(m_poOwnFile.get()),
-      m_nPid(static_cast<int>(getpid()))
+      m_poOwnFile(std::move(poFile)), m_poFile(m_poOwnFile.get())
 {
     eAccess = poInner->GetAccess();
     AddBands();
@@ -25,8 +23,7 @@ GPUGTiffDataset::GPUGTiffDataset(GDALDataset *poInner,
                                  const std::string &osInnerName, int nOverview,
                                  int nBit)
     : m_poInner(poInner), m_poParent(poParent), m_nOverview(nOverview),
-      m_nBit(nBit), m_osInnerName(osInnerName), m_poFile(poParent->m_poFile),
-      m_nPid(static_cast<int>(getpid()))
+      m_nBit(nBit), m_osInnerName(osInnerName), m_poFile(poParent->m_poFile)
 {
     // An external overview or mask is another file.
     if (m_osInnerName != poParent->m_osInnerName)
@@ -74,7 +71,6 @@ CPLErr GPUGTiffDataset::CloseInner()
              aosCounters.FetchNameValueDef("TILES_DECODED", "0"),
              aosCounters.FetchNameValueDef("TILES_GTIFF", "0"),
              aosCounters.FetchNameValueDef("ENGINE", "?"));
-    m_poThreaded.reset();
     GDALDataset *poInner = m_poInner;
     m_poInner = nullptr;
 #if GPUGTIFF_GDAL(3, 7)
@@ -141,12 +137,11 @@ CPLErr GPUGTiffDataset::Refuse(const char *pszWhat) const
     return CE_Failure;
 }
 
-// Every request, in one thread.
+// Every request.
 void GPUGTiffDataset::LeaveToGTiff()
 {
     m_poImage.reset();
     m_bImageTried = true;
-    m_bThreadedTried = true;
 }
 
 GDALRasterBand *GPUGTiffDataset::BorrowedMask(int nBandIn)
@@ -231,86 +226,12 @@ bool GPUGTiffDataset::OpenImage()
     return m_poImage != nullptr;
 }
 
-bool GPUGTiffDataset::HasThreadedCodec(int nBandCount, const int *panBandMap) const
+// GTiff shows smaller versions of JPEG images that are no overviews of the file, and
+// chooses among them by the whole request.
+bool GPUGTiffDataset::Serves(GDALRWFlag eRWFlag, bool bPlain)
 {
-    const char *pszCodec =
-        m_poInner->GetMetadataItem("COMPRESSION", "IMAGE_STRUCTURE");
-    if (pszCodec == nullptr)
-        return false;
-    if (strstr(pszCodec, "JPEG") == nullptr && !EQUAL(pszCodec, "WEBP") &&
-        !EQUAL(pszCodec, "LZMA") && !EQUAL(pszCodec, "JXL") &&
-        !STARTS_WITH_CI(pszCodec, "LERC"))
-        return false;
-    // With separate planes GTiff's threads put band n at place n, whatever place
-    // it was asked for at (3.6).
-    const char *pszInterleave =
-        m_poInner->GetMetadataItem("INTERLEAVE", "IMAGE_STRUCTURE");
-    if (nBandCount == 1 || (pszInterleave && EQUAL(pszInterleave, "PIXEL")))
-        return true;
-    for (int i = 0; i < nBandCount; ++i)
-    {
-        if (panBandMap[i] != i + 1)
-            return false;
-    }
-    return true;
-}
-
-bool GPUGTiffDataset::InThreads(GDALRWFlag eRWFlag, int nXOff, int nYOff,
-                                int nXSize, int nYSize, int nBufXSize,
-                                int nBufYSize, int nBandCount,
-                                const int *panBandMap,
-                                const GDALRasterIOExtraArg *psExtraArg) const
-{
-    return eRWFlag == GF_Read && nBands > 0 &&
-           GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
-                           psExtraArg) &&
-           !GPUGTiffIsInOneBlock(papoBands[0], nXOff, nYOff, nXSize, nYSize) &&
-           HasThreadedCodec(nBandCount, panBandMap);
-}
-
-// The same file opened by GTiff with NUM_THREADS, when it is first needed: GTiff
-// starts its threads on opening, and they do not survive a fork.
-GDALDataset *GPUGTiffDataset::ThreadedInner()
-{
-    if (eAccess == GA_Update || static_cast<int>(getpid()) != m_nPid)
-        return nullptr;
-    // GTiff said what it had to say when it first opened the file.
-    CPLErrorStateBackuper oBackuper;
-    CPLErrorHandlerPusher oQuiet(CPLQuietErrorHandler);
-    if (m_poParent != nullptr)
-    {
-        GDALDataset *poParent = m_poParent->ThreadedInner();
-        if (poParent == nullptr || poParent->GetRasterCount() == 0)
-            return nullptr;
-        GDALRasterBand *poFirst = poParent->GetRasterBand(1);
-        GDALRasterBand *poLevel = m_nOverview >= 0
-                                      ? poFirst->GetOverview(m_nOverview)
-                                      : poFirst->GetMaskBand();
-        return poLevel ? poLevel->GetDataset() : nullptr;
-    }
-    if (!m_bThreadedTried)
-    {
-        m_bThreadedTried = true;
-        // GTiff's threads ask a server for every tile by itself; without them it
-        // asks for neighbours at once.
-        const int nThreads = g_poApi->file_threads(m_poFile);
-        if (nThreads > 1 &&
-            !VSIHasOptimizedReadMultiRange(m_osInnerName.c_str()))
-        {
-            GDALOpenInfo oOpenInfo(m_osInnerName.c_str(),
-                                   GDAL_OF_RASTER | GDAL_OF_INTERNAL);
-            oOpenInfo.papszOpenOptions = m_poInner->GetOpenOptions();
-            m_poThreaded.reset(GPUGTiffOpenInner(&oOpenInfo, nThreads));
-        }
-    }
-    return m_poThreaded.get();
-}
-
-void GPUGTiffDataset::DropThreaded()
-{
-    if (m_poParent != nullptr)
-        return m_poParent->DropThreaded();
-    m_poThreaded.reset();
+    return eRWFlag == GF_Read && DecodesHere() &&
+           (bPlain || !g_poApi->image_leaves_resampling(m_poImage.get()));
 }
 
 void GPUGTiffDataset::CountPassed(bool bBlock) const

@@ -15,7 +15,9 @@ class GPUGTiffBand;
 extern const gpugtiff::Api *g_poApi;
 
 // Opens with GTiff: the driver kept at registration, never one looked up by name.
-GDALDataset *GPUGTiffOpenInner(GDALOpenInfo *poOpenInfo, int nThreads);
+// It gets one thread, whatever GDAL_NUM_THREADS says: its own threads lose errors
+// and do not survive a fork.
+GDALDataset *GPUGTiffOpenInner(GDALOpenInfo *poOpenInfo);
 
 // The driver of this copy of the library, registered if its name is free; nullptr
 // where GDAL has no GTiff.
@@ -157,31 +159,18 @@ class GPUGTiffDataset final : public GDALProxyDataset
 
     // Has GTiff serve a whole request, which is counted. oRead gets the inner
     // dataset to read from.
-    template <class Read> CPLErr Pass(bool bInThreads, Read oRead)
+    template <class Read> CPLErr Pass(Read oRead)
     {
         if (IsOursAlone())
             return Refuse("a window");
         CountPassed(false);
         // With OVERVIEW_LEVEL=NONE we are told, and GTiff by us.
         m_poInner->SetEnableOverviews(AreOverviewsEnabled());
-        GDALDataset *poThreaded = bInThreads ? ThreadedInner() : nullptr;
-        if (poThreaded != nullptr)
-        {
-            if (oRead(poThreaded) == CE_None)
-                return CE_None;
-            // After an error GTiff's threads leave blocks in its cache that hold
-            // nothing (3.6). What counts is what GTiff says without them.
-            DropThreaded();
-            CPLErrorReset();
-        }
         return oRead(m_poInner);
     }
 
-    // Whether GTiff's threads serve a request, and as GTiff does without them.
-    bool InThreads(GDALRWFlag eRWFlag, int nXOff, int nYOff, int nXSize,
-                   int nYSize, int nBufXSize, int nBufYSize, int nBandCount,
-                   const int *panBandMap,
-                   const GDALRasterIOExtraArg *psExtraArg) const;
+    // Whether our engines serve a request; GTiff serves it otherwise.
+    bool Serves(GDALRWFlag eRWFlag, bool bPlain);
     void CountPassed(bool bBlock) const;
     GDALRasterBlock *HeldByGTiff(int nBandIn, int nColumn, int nRow) const;
     MetadataList Counters();
@@ -244,9 +233,6 @@ class GPUGTiffDataset final : public GDALProxyDataset
                     const std::string &osInnerName, int nOverview, int nBit);
 
     void AddBands();
-    bool HasThreadedCodec(int nBandCount, const int *panBandMap) const;
-    GDALDataset *ThreadedInner();
-    void DropThreaded();
     CPLErr CloseInner();
     bool IsInRemoteCOG() const;
     bool OpenImage();
@@ -277,9 +263,6 @@ class GPUGTiffDataset final : public GDALProxyDataset
     uint64_t m_nDirectory = 0;
     bool m_bInnerHasRead = false;
     bool m_bPipelined = false;
-    std::unique_ptr<GDALDataset> m_poThreaded{};
-    bool m_bThreadedTried = false;
-    int m_nPid;
     std::map<GDALDataset *, std::unique_ptr<GPUGTiffDataset>> m_oLevels{};
     CPLStringList m_aosCounters{};
     CPLStringList m_aosStructure{};

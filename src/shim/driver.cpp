@@ -154,14 +154,14 @@ GDALDataset *OpenEither(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile,
                         bool &bOverlaid)
 {
     if (poOpenInfo->eAccess == GA_Update || IsStream(poOpenInfo))
-        return GPUGTiffOpenInner(poOpenInfo, 0);
+        return GPUGTiffOpenInner(poOpenInfo);
     GPUGTiffMessages oMessages;
     CPLSetCurrentErrorHandlerCatchDebug(FALSE);
     GDALDataset *poInner = nullptr;
     {
         // What is raised below makes the state.
         CPLErrorStateBackuper oBackuper;
-        poInner = GPUGTiffOpenInner(poOpenInfo, 0);
+        poInner = GPUGTiffOpenInner(poOpenInfo);
         if (poInner == nullptr)
         {
             GPUGTiffMessages oOfOverlay;
@@ -405,15 +405,15 @@ GDALDriver *GPUGTiffInnerDriver()
     return g_sKept.poDriver;
 }
 
-GDALDataset *GPUGTiffOpenInner(GDALOpenInfo *poOpenInfo, int nThreads)
+GDALDataset *GPUGTiffOpenInner(GDALOpenInfo *poOpenInfo)
 {
     CPLStringList aosOptions(
         CSLDuplicate(const_cast<char **>(poOpenInfo->papszOpenOptions)));
-    aosOptions.SetNameValue("NUM_THREADS", nThreads > 1
-                                               ? CPLSPrintf("%d", nThreads)
-                                               : nullptr);
+    aosOptions.SetNameValue("NUM_THREADS", nullptr);
+    CPLStringList aosAlone(aosOptions);
+    aosAlone.SetNameValue("NUM_THREADS", "1");
     auto papszSaved = poOpenInfo->papszOpenOptions;
-    poOpenInfo->papszOpenOptions = aosOptions.List();
+    poOpenInfo->papszOpenOptions = aosAlone.List();
     GDALDataset *poInner = g_sKept.poDriver->pfnOpen(poOpenInfo);
     poOpenInfo->papszOpenOptions = papszSaved;
     if (poInner == nullptr)

@@ -147,7 +147,7 @@ bool GPUGTiffOutput::Realise()
     if (m_bSparse)
         aosOptions.SetNameValue("SPARSE_OK", "YES");
     oOpenInfo.papszOpenOptions = aosOptions.List();
-    m_poInner = GPUGTiffOpenInner(&oOpenInfo, 0);
+    m_poInner = GPUGTiffOpenInner(&oOpenInfo);
     if (m_poInner == nullptr)
         CPLError(CE_Failure, CPLE_OpenFailed,
                  "%s was written but cannot be opened again", GetDescription());

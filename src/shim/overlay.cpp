@@ -172,7 +172,7 @@ GDALDataset *GPUGTiffOpenOverlaid(GDALOpenInfo *poOpenInfo,
             new Overlay(poInfo->fpL, pasPatches, nPatches);
         // A type of its own before GDAL 3.10.
         poInfo->fpL = reinterpret_cast<VSILFILE *>(poOverlay);
-        return GPUGTiffOpenInner(poInfo, 0);
+        return GPUGTiffOpenInner(poInfo);
     };
     if (osDirectory.empty())
         return OpenFile(poOpenInfo);

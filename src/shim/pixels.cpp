@@ -222,13 +222,11 @@ CPLErr GPUGTiffDataset::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                   GSpacing nLineSpace, GSpacing nBandSpace,
                                   GDALRasterIOExtraArg *psExtraArg)
 {
-    if (eRWFlag != GF_Read || !DecodesHere())
+    const bool bPlain = GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize,
+                                        nBufYSize, psExtraArg);
+    if (!Serves(eRWFlag, bPlain))
     {
-        const bool bInThreads =
-            InThreads(eRWFlag, nXOff, nYOff, nXSize, nYSize, nBufXSize,
-                      nBufYSize, nBandCount, panBandMap, psExtraArg);
-        return Pass(bInThreads,
-                    [=](GDALDataset *poInner)
+        return Pass([=](GDALDataset *poInner)
                     {
                         return poInner->RasterIO(
                             eRWFlag, nXOff, nYOff, nXSize, nYSize, pData,
@@ -248,9 +246,7 @@ CPLErr GPUGTiffDataset::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
         if (bTried)
             return eErr;
     }
-    if (GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize, nBufYSize,
-                        psExtraArg) &&
-        !GPUGTiffIsInOneBlock(papoBands[0], nXOff, nYOff, nXSize, nYSize))
+    if (bPlain && !GPUGTiffIsInOneBlock(papoBands[0], nXOff, nYOff, nXSize, nYSize))
     {
         CPLErr eErr = CE_None;
         if (ReadWindow(nXOff, nYOff, nXSize, nYSize, pData, eBufType,

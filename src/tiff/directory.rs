@@ -67,12 +67,33 @@ pub struct Laid {
 impl Directory {
     /// Takes over every tag but those that say where something is.
     pub fn take_over(source: &dyn ByteSource, header: &Header, ifd: &Ifd) -> Result<Directory> {
+        Directory::take(source, header, ifd, |tag| !PLACES.contains(&tag), MOST_VALUE)
+    }
+
+    /// Takes over some tags, each of at most `limit` bytes.
+    pub fn take_some(
+        source: &dyn ByteSource,
+        header: &Header,
+        ifd: &Ifd,
+        tags: &[u16],
+        limit: u64,
+    ) -> Result<Directory> {
+        Directory::take(source, header, ifd, |tag| tags.contains(&tag), limit)
+    }
+
+    fn take(
+        source: &dyn ByteSource,
+        header: &Header,
+        ifd: &Ifd,
+        wanted: impl Fn(u16) -> bool,
+        limit: u64,
+    ) -> Result<Directory> {
         let mut values = BTreeMap::new();
         for entry in ifd.entries() {
-            if PLACES.contains(&entry.tag) || values.contains_key(&entry.tag) {
+            if !wanted(entry.tag) || values.contains_key(&entry.tag) {
                 continue;
             }
-            let bytes = ifd.value(source, entry, MOST_VALUE)?;
+            let bytes = ifd.value(source, entry, limit)?;
             values.insert(entry.tag, Value { kind: entry.kind, count: entry.count, bytes });
         }
         let tiled = values.contains_key(&tag::TILE_WIDTH);
@@ -81,8 +102,24 @@ impl Directory {
 
     /// The image's height.
     pub fn set_height(&mut self, height: u32) {
-        let bytes = put(self.order, u64::from(height), 4);
-        self.values.insert(tag::IMAGE_LENGTH, Value { kind: kind::LONG, count: 1, bytes });
+        self.set(tag::IMAGE_LENGTH, kind::LONG, u64::from(height));
+    }
+
+    /// A tag of one number.
+    pub fn set(&mut self, tag: u16, kind: u16, number: u64) {
+        self.set_list(tag, kind, &[number]);
+    }
+
+    /// A tag of some numbers.
+    pub fn set_list(&mut self, tag: u16, kind: u16, numbers: &[u64]) {
+        let size = kind::size(kind).unwrap_or(1) as usize;
+        let bytes = numbers.iter().flat_map(|&number| put(self.order, number, size)).collect();
+        self.values.insert(tag, Value { kind, count: numbers.len() as u64, bytes });
+    }
+
+    /// Leaves a tag out.
+    pub fn remove(&mut self, tag: u16) {
+        self.values.remove(&tag);
     }
 
     /// Where the tiles are.

@@ -199,6 +199,11 @@ impl Ifd {
         }
     }
 
+    /// The first `count` numbers of a tag that is at hand, or `None` where it is absent.
+    pub fn numbers_of(&self, tag: u16, count: u16) -> Result<Option<Vec<u64>>> {
+        self.find(tag).map(|entry| self.numbers(entry, count)).transpose()
+    }
+
     /// The bytes of any value as they are in the file, at most `limit` of them.
     pub fn value(&self, source: &dyn ByteSource, entry: &Entry, limit: u64) -> Result<Vec<u8>> {
         if let Some(bytes) = entry.bytes() {

@@ -65,8 +65,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// What the directory says. A directory that stores something else than the pixels GTiff
-    /// shows (subsampled, converted, or volumes) is `Error::Unsupported`.
+    /// What the directory says. A directory of volumes is `Error::Unsupported`.
     pub fn new(header: &Header, ifd: &Ifd) -> Result<Layout> {
         refuse_volumes(ifd)?;
         let width = required(ifd, tag::IMAGE_WIDTH, "ImageWidth")?;
@@ -102,7 +101,6 @@ impl Layout {
             row_bytes: 0,
             tile_bytes: 0,
         };
-        layout.refuse_conversions()?;
         layout.measure()?;
         Ok(layout)
     }
@@ -134,8 +132,9 @@ impl Layout {
         Ok(())
     }
 
-    /// YCbCr is stored subsampled, and some 8-bit colours GTiff shows as RGBA.
-    fn refuse_conversions(&self) -> Result<()> {
+    /// Refuses a directory that stores something else than the samples that GTiff shows: YCbCr is
+    /// stored subsampled, and some 8-bit colours are shown as RGBA.
+    pub fn refuse_conversions(&self) -> Result<()> {
         let shown_as_rgba = matches!(self.photometric, 5 | 8 | 32844 | 32845);
         let subsampled = self.photometric == 6 && !tag::is_jpeg2000(self.compression);
         if subsampled || shown_as_rgba && self.bits_per_sample <= 8 {

@@ -20,6 +20,7 @@
 
 mod array;
 pub mod directory;
+pub mod excerpt;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod header;
@@ -31,6 +32,7 @@ pub mod striles;
 pub mod tag;
 
 pub use directory::{Directory, Strile};
+pub use excerpt::Excerpt;
 pub use header::{ByteOrder, Header};
 pub use ifd::{Entry, Ifd};
 pub use layout::{Layout, Planar};

@@ -17,6 +17,8 @@ pub const COMPRESSION: u16 = 259;
 pub const PHOTOMETRIC: u16 = 262;
 /// FillOrder, the order of bits in a byte.
 pub const FILL_ORDER: u16 = 266;
+/// Orientation.
+pub const ORIENTATION: u16 = 274;
 /// StripOffsets.
 pub const STRIP_OFFSETS: u16 = 273;
 /// SamplesPerPixel.
@@ -27,10 +29,22 @@ pub const ROWS_PER_STRIP: u16 = 278;
 pub const STRIP_BYTE_COUNTS: u16 = 279;
 /// PlanarConfiguration.
 pub const PLANAR_CONFIGURATION: u16 = 284;
+/// T4Options, of CCITT's Group 3.
+pub const T4_OPTIONS: u16 = 292;
+/// T6Options, of CCITT's Group 4.
+pub const T6_OPTIONS: u16 = 293;
 /// Predictor.
 pub const PREDICTOR: u16 = 317;
+/// InkSet, of CMYK.
+pub const INK_SET: u16 = 332;
+/// ExtraSamples.
+pub const EXTRA_SAMPLES: u16 = 338;
+/// JPEGTables, which all tiles share.
+pub const JPEG_TABLES: u16 = 347;
 /// YCbCrCoefficients.
 pub const YCBCR_COEFFICIENTS: u16 = 529;
+/// YCbCrSubSampling.
+pub const YCBCR_SUBSAMPLING: u16 = 530;
 /// ReferenceBlackWhite.
 pub const REFERENCE_BLACK_WHITE: u16 = 532;
 /// TileWidth.
@@ -45,6 +59,8 @@ pub const TILE_BYTE_COUNTS: u16 = 325;
 pub const SAMPLE_FORMAT: u16 = 339;
 /// DataType, SGI's predecessor of SampleFormat.
 pub const DATA_TYPE: u16 = 32996;
+/// LercParameters.
+pub const LERC_PARAMETERS: u16 = 50674;
 /// ImageDepth, SGI's volumes.
 pub const IMAGE_DEPTH: u16 = 32997;
 /// TileDepth, SGI's volumes.

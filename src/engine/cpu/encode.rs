@@ -104,7 +104,7 @@ fn bound(batch: &PixelBatch, rows: usize) -> usize {
         Codec::Lzw => lzw::bound(bytes),
         Codec::Deflate => Worker::with(|w| w.encoders.deflate.bound(batch.level, bytes)),
         Codec::Zstd => zstd::bound(bytes),
-        Codec::Jpeg2000(_) => 0,
+        Codec::Jpeg2000(_) | Codec::Gtiff => 0,
     }
 }
 
@@ -224,7 +224,7 @@ fn pack(
         Codec::Lzw => encoders.lzw.get_or_insert_default().encode(data, slot),
         Codec::Deflate => encoders.deflate.encode(batch.level, data, slot),
         Codec::Zstd => encoders.zstd.encode(batch.level, data, slot),
-        Codec::Jpeg2000(_) => Err(CodecError::Unsupported),
+        Codec::Jpeg2000(_) | Codec::Gtiff => Err(CodecError::Unsupported),
     };
     made.map_err(|error| match error {
         CodecError::NoMemory => {

@@ -66,33 +66,10 @@ impl Engine for CpuEngine {
     }
 
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
-        if batch.source.concurrent() {
-            // As many tiles as there are threads are read at once anyway.
-            if batch.tiles.len() > batch.threads {
-                let range = |t: &TileJob| match wanted(&batch.spec, t) {
-                    Some(span) => (t.offset + span.start as u64, span.len() as u64),
-                    None => (t.offset, t.len as u64),
-                };
-                batch.source.advise(&batch.tiles.iter().map(range).collect::<Vec<_>>());
-            }
-            return Ok(Box::new(Direct { batch }));
-        }
-        let mut bytes = 0usize;
-        let mut slots = Vec::with_capacity(batch.tiles.len());
-        for tile in &batch.tiles {
-            slots.push(bytes);
-            bytes += tile.len.next_multiple_of(SLOT_ALIGN);
-        }
-        let mut staging = allocate(bytes, "a batch of compressed tiles")?;
-        let mut ranges = Vec::with_capacity(slots.len());
-        let mut rest: &mut [u8] = &mut staging;
-        for tile in &batch.tiles {
-            let (slot, after) = rest.split_at_mut(tile.len.next_multiple_of(SLOT_ALIGN));
-            ranges.push((tile.offset, &mut slot[..tile.len]));
-            rest = after;
-        }
-        batch.source.read_ranges(&mut ranges)?;
-        Ok(Box::new(InMemory { batch, staging, slots }))
+        Ok(match stage(&batch)? {
+            Bytes::InFile => Box::new(Direct { batch }),
+            Bytes::InMemory { staging, slots } => Box::new(InMemory { batch, staging, slots }),
+        })
     }
 
     fn encode(
@@ -103,6 +80,64 @@ impl Engine for CpuEngine {
     ) -> Result<()> {
         encode::encode(batch, source, packed)
     }
+}
+
+/// Where the bytes of a staged batch are.
+pub(super) enum Bytes {
+    /// In the file still: each worker reads as it goes.
+    InFile,
+    /// Here, each tile from its slot on.
+    InMemory {
+        /// The bytes.
+        staging: Vec<u8>,
+        /// Where each tile begins.
+        slots: Vec<usize>,
+    },
+}
+
+impl Bytes {
+    /// Fills `slot` with the bytes of the batch's `index`-th tile.
+    pub(super) fn copy(&self, batch: &Batch, index: usize, slot: &mut [u8]) -> Result<()> {
+        match self {
+            Bytes::InFile => batch.source.read_at(batch.tiles[index].offset, slot),
+            Bytes::InMemory { staging, slots } => {
+                slot.copy_from_slice(&staging[slots[index]..][..slot.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Announces the batch's bytes where they are cheap to read from several threads, and reads them in
+/// one request where they are not.
+pub(super) fn stage(batch: &Batch) -> Result<Bytes> {
+    if batch.source.concurrent() {
+        // As many tiles as there are threads are read at once anyway.
+        if batch.tiles.len() > batch.threads {
+            let range = |t: &TileJob| match wanted(&batch.spec, t) {
+                Some(span) => (t.offset + span.start as u64, span.len() as u64),
+                None => (t.offset, t.len as u64),
+            };
+            batch.source.advise(&batch.tiles.iter().map(range).collect::<Vec<_>>());
+        }
+        return Ok(Bytes::InFile);
+    }
+    let mut bytes = 0usize;
+    let mut slots = Vec::with_capacity(batch.tiles.len());
+    for tile in &batch.tiles {
+        slots.push(bytes);
+        bytes += tile.len.next_multiple_of(SLOT_ALIGN);
+    }
+    let mut staging = allocate(bytes, "a batch of compressed tiles")?;
+    let mut ranges = Vec::with_capacity(slots.len());
+    let mut rest: &mut [u8] = &mut staging;
+    for tile in &batch.tiles {
+        let (slot, after) = rest.split_at_mut(tile.len.next_multiple_of(SLOT_ALIGN));
+        ranges.push((tile.offset, &mut slot[..tile.len]));
+        rest = after;
+    }
+    batch.source.read_ranges(&mut ranges)?;
+    Ok(Bytes::InMemory { staging, slots })
 }
 
 /// A batch that each worker reads as it goes.

@@ -260,7 +260,7 @@ pub(in crate::engine) fn plausible(spec: &TileSpec, tile: &TileJob) -> Result<()
     };
     let needed = spec.stored_row_bytes() * rows;
     let most = match spec.codec {
-        Codec::None => 1,
+        Codec::None | Codec::Gtiff => 1,
         Codec::PackBits => 128,
         Codec::Deflate => 1_100,
         // 12-bit codes for strings of up to 3838 bytes.
@@ -302,7 +302,7 @@ fn unpack(
         Codec::Lzw => codecs.lzw.get_or_insert_with(Lzw::new).decode(bytes, tile),
         Codec::Deflate => codecs.deflate.get_or_insert_with(Deflate::new).decode(bytes, tile),
         Codec::Zstd => codecs.zstd.get_or_insert_with(Zstd::new).decode(bytes, tile),
-        Codec::Jpeg2000(_) => Err(CodecError::Unsupported),
+        Codec::Jpeg2000(_) | Codec::Gtiff => Err(CodecError::Unsupported),
     }
 }
 

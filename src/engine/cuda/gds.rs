@@ -90,7 +90,7 @@ fn is_stowed(codec: Codec) -> bool {
     match codec {
         Codec::None | Codec::Lzw | Codec::Deflate | Codec::PackBits | Codec::Zstd => true,
         // nvJPEG2000 reads codestreams on the host.
-        Codec::Jpeg2000(_) => false,
+        Codec::Jpeg2000(_) | Codec::Gtiff => false,
     }
 }
 

@@ -111,11 +111,11 @@ pub struct Settings {
     pub nvjpeg2k: Option<PathBuf>,
 }
 
-/// Whether the device decodes such tiles: all codecs, but kernels and nvCOMP count the bytes of a
-/// tile in 31 bits.
+/// Whether the device decodes such tiles: all codecs but GDAL's own, and kernels and nvCOMP count
+/// the bytes of a tile in 31 bits.
 pub(super) fn decodes(spec: &TileSpec) -> bool {
     let bytes = spec.tile_bytes().max(spec.stored_row_bytes().saturating_mul(spec.height));
-    bytes <= LARGEST_BATCH
+    spec.codec != Codec::Gtiff && bytes <= LARGEST_BATCH
 }
 
 /// Whether it encodes such tiles. docs/cuda.md says why LZW and PackBits are left to the CPU.

@@ -162,6 +162,8 @@ pub(super) fn inspect(plan: &Plan, item: &mut Item, input: &mut [u8]) {
         }
         // The kernels take any stream and say what became of it.
         Codec::None | Codec::Lzw | Codec::PackBits => true,
+        // Tiles of GDAL's codecs have an engine of their own.
+        Codec::Gtiff => false,
         Codec::Jpeg2000(_) => {
             item.codestream = Codestream::of_tile(&plan.spec, &item.job, &input[bytes]).ok();
             item.codestream.is_some()

@@ -67,33 +67,41 @@ counts! {
 
 impl Tally {
     /// Tiles of a codec that were decoded on the device, and on the CPU.
-    fn by_codec(&self, codec: Codec) -> [&Count; 2] {
-        match codec {
+    fn by_codec(&self, codec: Codec) -> Option<[&Count; 2]> {
+        Some(match codec {
             Codec::None => [&self.decoded_none, &self.cpu_none],
             Codec::Lzw => [&self.decoded_lzw, &self.cpu_lzw],
             Codec::Deflate => [&self.decoded_deflate, &self.cpu_deflate],
             Codec::PackBits => [&self.decoded_packbits, &self.cpu_packbits],
             Codec::Zstd => [&self.decoded_zstd, &self.cpu_zstd],
             Codec::Jpeg2000(_) => [&self.decoded_jpeg2000, &self.cpu_jpeg2000],
+            // These have an engine of their own.
+            Codec::Gtiff => return None,
+        })
+    }
+
+    fn count(&self, codec: Codec, place: usize, tiles: usize) {
+        if let Some(counts) = self.by_codec(codec) {
+            counts[place].add(tiles as u64);
         }
     }
 
     /// The device decoded tiles.
     pub(super) fn decoded_on_device(&self, codec: Codec, tiles: usize) {
         self.decoded.add(tiles as u64);
-        self.by_codec(codec)[0].add(tiles as u64);
+        self.count(codec, 0, tiles);
     }
 
     /// Tiles to be decoded never went to the device.
     pub(super) fn left_to_cpu(&self, codec: Codec, tiles: usize) {
         self.left.add(tiles as u64);
-        self.by_codec(codec)[1].add(tiles as u64);
+        self.count(codec, 1, tiles);
     }
 
     /// Tiles that the device was to decode were done again on the CPU.
     pub(super) fn decoded_again(&self, codec: Codec, tiles: usize) {
         self.redone.add(tiles as u64);
-        self.by_codec(codec)[1].add(tiles as u64);
+        self.count(codec, 1, tiles);
     }
 
     /// A batch was submitted.

@@ -21,7 +21,9 @@ impl Needs {
     /// Of batches of `tiles` tiles.
     pub(super) fn of(gpu: &Gpu, spec: &TileSpec, tiles: usize) -> Answer<Needs> {
         match spec.codec {
-            Codec::None | Codec::Lzw | Codec::PackBits => Ok(Needs { align: 16, temporary: 0 }),
+            Codec::None | Codec::Lzw | Codec::PackBits | Codec::Gtiff => {
+                Ok(Needs { align: 16, temporary: 0 })
+            }
             // Batches of all lanes have states at once.
             Codec::Jpeg2000(_) => {
                 Ok(Needs { align: 16, temporary: LANES * tiles * codestreams::besides(spec) })
@@ -42,7 +44,9 @@ impl Needs {
 pub(super) fn room(spec: &TileSpec, job: &TileJob) -> usize {
     let rows = match spec.codec {
         Codec::Lzw | Codec::PackBits => job.rows,
-        Codec::None | Codec::Deflate | Codec::Zstd | Codec::Jpeg2000(_) => spec.height,
+        Codec::None | Codec::Deflate | Codec::Zstd | Codec::Jpeg2000(_) | Codec::Gtiff => {
+            spec.height
+        }
     };
     spec.stored_row_bytes() * rows
 }
@@ -50,7 +54,7 @@ pub(super) fn room(spec: &TileSpec, job: &TileJob) -> usize {
 /// What `stow` has to look at: 1 is zlib, 2 is ZSTD.
 pub(super) fn framing(codec: Codec) -> u32 {
     match codec {
-        Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => 0,
+        Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) | Codec::Gtiff => 0,
         Codec::Deflate => 1,
         Codec::Zstd => 2,
     }
@@ -59,7 +63,7 @@ pub(super) fn framing(codec: Codec) -> u32 {
 /// A stream that is right and holds nothing.
 pub(super) fn nothing(codec: Codec) -> &'static [u8] {
     match codec {
-        Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) => &[],
+        Codec::None | Codec::Lzw | Codec::PackBits | Codec::Jpeg2000(_) | Codec::Gtiff => &[],
         // One last block of fixed codes, which ends at once.
         Codec::Deflate => &[3, 0],
         // Magic, one segment of no bytes, one last raw block of none.
@@ -81,7 +85,7 @@ pub(super) unsafe fn unpack(
     unsafe {
         match codec {
             // These are on their way already.
-            Codec::None | Codec::Jpeg2000(_) => Ok(()),
+            Codec::None | Codec::Jpeg2000(_) | Codec::Gtiff => Ok(()),
             Codec::Deflate | Codec::Zstd => {
                 gpu.nvcomp.decompress(codec, tables, stream, &gpu.device)
             }
