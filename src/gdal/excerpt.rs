@@ -23,22 +23,20 @@ unsafe extern "C" {
 
 /// Reads all of it, or tells what GTiff said.
 pub fn read(order: Order<'_>) -> Result<(), String> {
-    let pixel = order.bands * order.sample_bytes;
-    let end = (order.height.max(1) - 1)
-        .checked_mul(order.row_bytes)
-        .and_then(|at| at.checked_add(pixel.checked_mul(order.width)?));
-    if end.is_none_or(|end| end > order.pixels.len()) {
-        return Err("an image larger than its buffer".into());
-    }
+    let row = order.width * order.sample_bytes;
+    let band = row.checked_mul(order.height);
+    let Some(band) = band.filter(|b| b.checked_mul(order.bands) == Some(order.samples.len())) else {
+        return Err("an image of another size than its buffer".into());
+    };
     let file = MemoryFile::new("tif", order.file).ok_or("no file in /vsimem/")?;
     let size = [order.width, order.height, order.bands].map(|n| n as c_int);
-    let spacing = [pixel, order.row_bytes, order.sample_bytes].map(|n| n as i64);
+    let spacing = [order.sample_bytes, row, band].map(|n| n as i64);
     // A child that is forked now would find GDAL's locks taken, and nobody to release them.
     let _whole = fork::hold_off();
     let (failed, said) = messages::capture_all(|| {
-        let data = order.pixels.as_mut_ptr().cast();
-        // SAFETY: a C string, three sizes and three distances; the pixels are within the buffer, as was
-        // just found.
+        let data = order.samples.as_mut_ptr().cast();
+        // SAFETY: a C string, three sizes and three distances; the buffer holds as many bands of this
+        // size, as was just found.
         unsafe {
             gpugtiff_shim_read_excerpt(
                 file.path().as_ptr(),
