@@ -34,16 +34,13 @@ setup: ## install what the build needs and is missing (apt-get), check rustc
 setup-test: ## the same for the tests: libtiff-tools, clang, cmake, valgrind, rustfmt, clippy, .venv
 	@tools/setup-test.sh $(VENV)
 
-# cargo decides what is stale. The copy is renamed into place: a process that has the old
-# plugin loaded keeps it.
+# cargo decides what is stale.
 build: setup
 	cargo build --release
-	@mkdir -p $(dir $(PLUGIN))
-	@cmp -s target/release/libgpugtiff.so $(PLUGIN) || { \
-		cp target/release/libgpugtiff.so $(PLUGIN).$$$$ && mv -f $(PLUGIN).$$$$ $(PLUGIN); }
+	@tools/plugin-folder.sh target/release $(dir $(PLUGIN))
 
 plugin: build ## build the plugin and print the line that lets GDAL find it
-	@echo "$(PLUGIN) is ready. To let every GDAL program find it:"
+	@echo "$(PLUGIN) is ready. To let programs find it that use the GDAL $$(pkg-config --modversion gdal) it was built for:"
 	@printf 'export GDAL_DRIVER_PATH=%q\n' "$$(tools/plugin-path.sh)"
 
 run: build ## convert a raster through GPUGTiff (IN=a.tif OUT=b.tif) and compare
