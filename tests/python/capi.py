@@ -276,5 +276,5 @@ def bits(array):
 
 
 # What gdal_GPUGTiff.so, the loader, loads.
-PLUGIN_PATH = os.path.join(harness.PLUGIN_DIR, "libgpugtiff-gdal%s.so" % ".".join(gdal.__version__.split(".")[:2]))
+PLUGIN_PATH = os.path.join(harness.PLUGIN_DIR, "libgpugtiff-gdal%s.so" % ".".join(harness.gdal.__version__.split(".")[:2]))
 COPY_PATH = os.path.join(harness.REPO, "target", "release", "libgpugtiff.so")
