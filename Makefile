@@ -84,6 +84,7 @@ test-headers: setup ## compile the shim against the headers of GDAL 3.6, 3.10 an
 
 test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_ARGS='-k name')
 	PYTHON=$(VENV)/bin/python tests/real-driver.sh
+	PYTHON=$(VENV)/bin/python tests/foreign-gdal.sh
 	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(VENV)/bin/python -m pytest \
 		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
 		tests/python $(PYTEST_ARGS)
