@@ -34,16 +34,13 @@ setup: ## install what the build needs and is missing (apt-get), check rustc
 setup-test: ## the same for the tests: libtiff-tools, clang, cmake, valgrind, rustfmt, clippy, .venv
 	@tools/setup-test.sh $(VENV)
 
-# cargo decides what is stale. The copy is renamed into place: a process that has the old
-# plugin loaded keeps it.
+# cargo decides what is stale.
 build: setup
 	cargo build --release
-	@mkdir -p $(dir $(PLUGIN))
-	@cmp -s target/release/libgpugtiff.so $(PLUGIN) || { \
-		cp target/release/libgpugtiff.so $(PLUGIN).$$$$ && mv -f $(PLUGIN).$$$$ $(PLUGIN); }
+	@tools/plugin-folder.sh target/release $(dir $(PLUGIN))
 
 plugin: build ## build the plugin and print the line that lets GDAL find it
-	@echo "$(PLUGIN) is ready. To let every GDAL program find it:"
+	@echo "$(PLUGIN) is ready. To let programs find it that use the GDAL $$(pkg-config --modversion gdal) it was built for:"
 	@printf 'export GDAL_DRIVER_PATH=%q\n' "$$(tools/plugin-path.sh)"
 
 run: build ## convert a raster through GPUGTiff (IN=a.tif OUT=b.tif) and compare
@@ -87,6 +84,7 @@ test-headers: setup ## compile the shim against the headers of GDAL 3.6, 3.10 an
 
 test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_ARGS='-k name')
 	PYTHON=$(VENV)/bin/python tests/real-driver.sh
+	PYTHON=$(VENV)/bin/python tests/foreign-gdal.sh
 	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(VENV)/bin/python -m pytest \
 		$$(grep -qi '^pytest-xdist' tests/requirements.txt && echo --numprocesses=2) \
 		tests/python $(PYTEST_ARGS)

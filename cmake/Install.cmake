@@ -14,11 +14,12 @@ install(SCRIPT ${CMAKE_CURRENT_BINARY_DIR}/install-plugin.cmake)
 
 install(FILES ${staged}/${library} ${staged}/${soname} ${staged}/libgpugtiff.so
     DESTINATION ${CMAKE_INSTALL_LIBDIR})
-# `cmake --install --strip` knows no library but those it built itself; libdir is install-plugin's.
+# `cmake --install --strip` knows no library but those it built itself; libdir and plugin_dir are
+# install-plugin's.
 install(CODE "
     if(CMAKE_INSTALL_DO_STRIP)
         execute_process(COMMAND \"${CMAKE_STRIP}\" --strip-unneeded \"\$ENV{DESTDIR}\${libdir}/${library}\"
-            COMMAND_ERROR_IS_FATAL ANY)
+            \"\$ENV{DESTDIR}\${plugin_dir}/${loader}\" COMMAND_ERROR_IS_FATAL ANY)
     endif()")
 install(FILES include/gpugtiff.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 

@@ -62,10 +62,12 @@ installs() {
     mkdir -p "$prefix/lib"
     quietly cmake --install "$work/build"
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+    driver=libgpugtiff-gdal$(gdal-config --version | cut -d. -f1,2).so
     local expected="./include/gpugtiff.h
 ./lib/cmake/GPUGTiff/GPUGTiffConfig.cmake
 ./lib/cmake/GPUGTiff/GPUGTiffConfigVersion.cmake
 ./lib/gdalplugins/gdal_GPUGTiff.so
+./lib/gdalplugins/$driver
 ./lib/libgpugtiff.so
 ./lib/libgpugtiff.so.${version%%.*}
 ./lib/libgpugtiff.so.$version
@@ -83,8 +85,8 @@ stages() {
     for where in "$(gdal-config --prefix)" /usr/local; do
         echo "installed: DESTDIR, prefix $where"
         DESTDIR=$work/stage quietly cmake --install "$work/build" --prefix "$where"
-        link=$work/stage$gdals/gdal_GPUGTiff.so
-        [ -L "$link" ] || fail "no plugin in GDAL's directory:" "$(files "$work/stage")"
+        link=$work/stage$gdals/$driver
+        [ -L "$link" ] && [ -f "$work/stage$gdals/gdal_GPUGTiff.so" ] || fail "no plugin in GDAL's directory:" "$(files "$work/stage")"
         ! readlink "$link" | grep -qF "$work" || fail "the plugin points to the stage: $(readlink "$link")"
         case $(readlink "$link") in
         /*) [ "$(readlink "$link")" = "$where/lib/libgpugtiff.so.${version%%.*}" ] ;;
@@ -112,7 +114,7 @@ chooses() {
         GDAL_DRIVER_PATH=$(dirname "$link") gdalinfo --formats >"$work/log"
         grep -q GPUGTiff "$work/log" || fail "GDAL does not load the plugin from $asked"
         quietly cmake --build "$work/chosen-build" --target uninstall
-        [ ! -e "$link" ] || fail "uninstall leaves $link"
+        [ -z "$(find "$work/chosen" "$work/elsewhere" ! -type d 2>/dev/null)" ] || fail "uninstall leaves a file"
     done
 }
 
@@ -308,7 +310,7 @@ is_one_instance() {
         "${flags[@]}" -Wl,-rpath,"$moved/lib"
     GDAL_DRIVER_PATH=$moved/lib/gdalplugins quietly "$work/one_instance" "$work/rasters/byte.tif" 1
     mkdir "$work/copied"
-    cp -L "$moved/lib/gdalplugins/gdal_GPUGTiff.so" "$work/copied"
+    cp -L "$moved/lib/gdalplugins/"{gdal_GPUGTiff.so,"$driver"} "$work/copied"
     GDAL_DRIVER_PATH=$work/copied quietly "$work/one_instance" "$work/rasters/byte.tif" 2
 }
 

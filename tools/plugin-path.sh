@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Prints the value for GDAL_DRIVER_PATH: our plugin's directory, then GDAL's own. The
-# variable replaces GDAL's default directory, so leaving that out would lose its plugins.
+# Prints the value for GDAL_DRIVER_PATH: the folder that `make build` makes (tools/plugin-folder.sh),
+# which has links to the plugins of this GDAL's own directory.
 #
-#   tools/plugin-path.sh [--gdal]     GDAL's own directory alone, whether it exists or not
+#   tools/plugin-path.sh [--gdal]     GDAL's own directory, whether it exists or not
 set -euo pipefail
 
-ours=$(cd "$(dirname "$0")/.." && pwd)/target/gdalplugins
+if [ "${1-}" != --gdal ]; then
+    echo "$(cd "$(dirname "$0")/.." && pwd)/target/gdalplugins"
+    exit
+fi
 
 # A directory for which GDAL was configured, else gdalplugins beside the library: the one that
 # pkg-config links, unless that is the system's.
@@ -17,11 +20,4 @@ if [ -z "$gdals" ]; then
     [ -n "$library" ] || library=$(pkg-config --variable=libdir gdal 2>/dev/null || true)/libgdal.so
     gdals=$(dirname "$(readlink -f "$library")")/gdalplugins
 fi
-
-if [ "${1-}" = --gdal ]; then
-    echo "$gdals"
-elif [ -d "$gdals" ]; then
-    echo "$ours:$gdals"
-else
-    echo "$ours"
-fi
+echo "$gdals"

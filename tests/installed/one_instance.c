@@ -22,8 +22,7 @@ static int instances(void)
         if (sscanf(line, "%*s %7s %*s %*s %31s %3071[^\n]", rights, inode, path) != 3)
             continue;
         const char *name = strrchr(path, '/');
-        if (rights[2] != 'x' || name == NULL ||
-            (strstr(name, "libgpugtiff.so") == NULL && strstr(name, "gdal_GPUGTiff.so") == NULL))
+        if (rights[2] != 'x' || name == NULL || strstr(name, "libgpugtiff") == NULL)
             continue;
         int known = 0;
         while (known < count && strcmp(inodes[known], inode) != 0)

@@ -275,5 +275,6 @@ def bits(array):
     return np.ascontiguousarray(array).tobytes()
 
 
-PLUGIN_PATH = os.path.join(harness.PLUGIN_DIR, "gdal_GPUGTiff.so")
+# What gdal_GPUGTiff.so, the loader, loads.
+PLUGIN_PATH = os.path.join(harness.PLUGIN_DIR, "libgpugtiff-gdal%s.so" % ".".join(harness.gdal.__version__.split(".")[:2]))
 COPY_PATH = os.path.join(harness.REPO, "target", "release", "libgpugtiff.so")

@@ -16,10 +16,9 @@ import sys
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HERE = os.path.dirname(os.path.abspath(__file__))
 PLUGIN_DIR = os.path.join(REPO, "target", "gdalplugins")
-SYSTEM_PLUGINS = "/usr/lib/x86_64-linux-gnu/gdalplugins"
 
 # GDAL reads the variable once, when osgeo is imported.
-os.environ.setdefault("GDAL_DRIVER_PATH", PLUGIN_DIR + ":" + SYSTEM_PLUGINS)
+os.environ.setdefault("GDAL_DRIVER_PATH", PLUGIN_DIR)
 
 from osgeo import gdal  # noqa: E402
 

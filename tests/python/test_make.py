@@ -1,4 +1,4 @@
-"""What `make` runs around the build: tools/setup.sh says what is missing and installs it, tools/plugin-path.sh keeps
+"""What `make` runs around the build: tools/setup.sh says what is missing and installs it, tools/plugin-folder.sh keeps
 GDAL's own plugins, tools/run.py converts and compares. No cargo, and nothing of the machine's is installed."""
 
 import importlib.util
@@ -15,6 +15,7 @@ from osgeo import gdal
 
 SETUP = os.path.join(harness.REPO, "tools", "setup.sh")
 PATHS = os.path.join(harness.REPO, "tools", "plugin-path.sh")
+FOLDER = os.path.join(harness.REPO, "tools", "plugin-folder.sh")
 BASH = shutil.which("bash")
 REAL = ("bash", "dirname", "sed", "awk", "sort", "head", "grep", "env", "chmod", "readlink")
 # What setup.sh looks for, by the Debian package that brings it.
@@ -179,29 +180,71 @@ def run(*command, **env):
     return done.stdout.rstrip("\n")
 
 
-def test_gdals_own_plugins_stay():
-    """The variable replaces GDAL's directory: the line that `make plugin` prints has it behind ours."""
+def test_the_line_that_is_printed():
+    """One folder: no other GDAL of the shell is sent to the plugins of this one."""
     last = make("-n", "plugin").stdout.splitlines()[-1]
     line = run(BASH, "-c", last)
     shown = run(BASH, "-c", line + '; printf %s "$GDAL_DRIVER_PATH"')
-    own = run(PATHS, "--gdal")
-    want = [harness.PLUGIN_DIR] + [own] * os.path.isdir(own)
-    assert [os.path.realpath(p) for p in shown.split(":")] == [os.path.realpath(p) for p in want], shown
-    assert run(PATHS).split(":") == want
+    assert shown == run(PATHS) == harness.PLUGIN_DIR
+
+
+def test_gdals_own_directory():
     with open("/proc/self/maps") as f:
         library = next(os.path.realpath(line.split()[-1]) for line in f if "/libgdal.so" in line)
-    assert own == os.path.join(os.path.dirname(library), "gdalplugins")
+    assert run(PATHS, "--gdal") == os.path.join(os.path.dirname(library), "gdalplugins")
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_gdal_configured_for_another_directory(machine, tmp_path, there):
-    plugins = tmp_path / "its own plugins"
-    machine.script("pkg-config", "[ $1 = --variable=plugindir ] && echo '%s'" % plugins)
-    if there:
-        plugins.mkdir()
+@pytest.fixture
+def made(machine, tmp_path):
+    """Makes a plugin folder for a GDAL 3.99 whose own plugins are in a directory of this test."""
+    own, release, folder = (tmp_path / name for name in ("its own plugins", "release", "the folder"))
+    own.mkdir()
+    release.mkdir()
+    for name in ("libgpugtiff.so", "libgpugtiff_loader.so"):
+        (release / name).write_text(name)
+    machine.script("pkg-config", "case $1 in --variable=plugindir) echo '%s';; --modversion) echo 3.99.1;; esac" % own)
     env = {"PATH": "%s:%s" % (machine.bin, os.environ["PATH"])}
-    assert run(PATHS, "--gdal", **env) == str(plugins)
-    assert run(PATHS, **env) == harness.PLUGIN_DIR + (":%s" % plugins if there else "")
+
+    def make_folder():
+        run(FOLDER, str(release), str(folder), **env)
+        # Files of nobody's, such as temporary ones, would show.
+        assert sorted(os.listdir(folder)) == ["3.99", "gdal_GPUGTiff.so", "libgpugtiff-gdal3.99.so"]
+        return folder
+
+    make_folder.own, make_folder.release, make_folder.env = own, release, env
+    return make_folder
+
+
+def test_gdals_own_plugins_are_linked(made):
+    """GDAL 3.99 looks into 3.99 and nowhere else, every other GDAL not there: the variable replaces its directory."""
+    for name in ("gdal_PDF.so", "ogr_x y.so", "drivers.ini", "gdal_GPUGTiff.so", "libgpugtiff-gdal3.99.so"):
+        (made.own / name).write_text("theirs")
+    folder = made()
+    assert run(PATHS, "--gdal", **made.env) == str(made.own)
+    links = {name: os.readlink(folder / "3.99" / name) for name in os.listdir(folder / "3.99")}
+    assert links == {"gdal_GPUGTiff.so": "../gdal_GPUGTiff.so",
+                     **{name: str(made.own / name) for name in ("gdal_PDF.so", "ogr_x y.so", "drivers.ini")}}  # fmt: skip
+    assert (folder / "3.99" / "gdal_GPUGTiff.so").read_text() == "libgpugtiff_loader.so"
+    assert (folder / "libgpugtiff-gdal3.99.so").read_text() == "libgpugtiff.so"
+
+
+def test_the_folder_follows_what_changed(made):
+    (made.own / "gdal_PDF.so").write_text("theirs")
+    folder = made()
+    before = {path: os.lstat(path).st_ino for path in [*folder.iterdir(), *(folder / "3.99").iterdir()]}
+    made()
+    assert before == {path: os.lstat(path).st_ino for path in before}, "what is there already is made again"
+    (made.own / "gdal_PDF.so").rename(made.own / "gdal_HDF5.so")
+    (made.release / "libgpugtiff.so").write_text("newer")
+    made()
+    assert sorted(os.listdir(folder / "3.99")) == ["gdal_GPUGTiff.so", "gdal_HDF5.so"]
+    assert (folder / "libgpugtiff-gdal3.99.so").read_text() == "newer"
+    assert os.stat(folder / "libgpugtiff-gdal3.99.so").st_ino != before[folder / "libgpugtiff-gdal3.99.so"], "written over"
+
+
+def test_a_gdal_without_plugins(made):
+    made.own.rmdir()
+    assert os.listdir(made() / "3.99") == ["gdal_GPUGTiff.so"]
 
 
 # ---- make run ------------------------------------------------------------------------------
