@@ -128,7 +128,9 @@ impl Image {
         let most = match (blocks_are_tiles, cut.is_some()) {
             (true, false) => LARGEST_TILE,
             (true, true) => LARGEST_CUT,
-            (false, _) => held as u64,
+            (false, false) => held as u64,
+            // GTiff decodes a lone strip row by row, as it is asked for.
+            (false, true) => return unsupported("a strip that GTiff shows row by row"),
         };
         if tile_bytes.is_none_or(|bytes| bytes > most) {
             return unsupported(format!("a tile or strip of more than {most} bytes"));
@@ -347,9 +349,14 @@ fn own_spec(
 
 /// Values of Compression and PhotometricInterpretation.
 const LZW: u16 = 5;
-const OLD_JPEG: u16 = 6;
 const JPEG: u16 = 7;
 const YCBCR: u16 = 6;
+
+/// The values of Compression whose tiles do not depend on each other: none, CCITT's, LZW, JPEG,
+/// Deflate, PackBits, LERC, LZMA, ZSTD, WEBP, JXL. Old-style JPEG has its tables elsewhere in the file;
+/// decoders of the last century's scanners remember what went wrong in the strip before.
+const CUT: [u16; 15] =
+    [1, 2, 3, 4, LZW, JPEG, 8, 32771, 32773, 32946, 34887, 34925, 50000, 50001, 50002];
 
 /// GTiff shows other bands than the file has samples: what it makes of CMYK, CIELab and YCbCr.
 fn is_converted(layout: &Layout, expected: &Expected) -> bool {
@@ -362,8 +369,7 @@ fn gtiff_spec(layout: &Layout, expected: &Expected, why: String) -> Result<TileS
     let bytes = expected.sample_bytes;
     let separate = layout.planar == Planar::Separate && layout.samples_per_pixel > 1;
     let conversion = is_converted(layout, expected) || layout.photometric == YCBCR;
-    let cannot = layout.compression == OLD_JPEG
-        || tag::is_jpeg2000(layout.compression)
+    let cannot = !CUT.contains(&layout.compression)
         || (layout.width, layout.height) != (expected.width, expected.height)
         || expected.bit.is_some()
         || !matches!(bytes, 1 | 2 | 4 | 8 | 16)
