@@ -4,6 +4,7 @@
 //! a safe function around one or two of them.
 
 pub mod dataset;
+pub mod debug;
 pub mod fetched;
 mod handle;
 pub mod jpeg2000;
