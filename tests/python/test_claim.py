@@ -247,3 +247,15 @@ def test_copies_of_claimed_files_are_copied_by_tiles(tmp_path, claim):
     made = gdal.GetDriverByName("GPUGTiff").CreateCopy(str(tmp_path / "b.tif"), source)
     assert int(made.GetMetadataItem("TILES_COPIED", "GPUGTIFF")) == 4
     assert made.GetDriver().ShortName == "GPUGTiff"
+
+
+def test_vrt_of_prefixed_files(tmp_path, monkeypatch):
+    """GDAL 3.6 keeps the name behind our prefix as it was given: an absolute one works from anywhere."""
+    file = metafiles.georeferenced(str(tmp_path))
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    assert gdal.BuildVRT("made.vrt", ["GPUGTIFF:" + file]) is not None
+    monkeypatch.chdir(tmp_path)
+    vrt = gdal.Open("elsewhere/made.vrt")
+    harness.same_bytes(vrt.ReadRaster(), harness.open_gtiff(file).ReadRaster(), "VRT")
