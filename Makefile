@@ -19,7 +19,7 @@ SHELL := bash
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test plugin build run test lint fmt test-rust test-headers \
-	test-python test-installed emulator kernels check-kernels header bench clean
+	test-python test-installed test-qgis emulator kernels check-kernels header bench clean
 
 help: ## list the targets
 	@echo 'make run                        build, convert a sample raster, compare with GTiff'
@@ -101,6 +101,10 @@ test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_A
 # After the build, in whose target directory CMake finds everything done.
 test-installed: build emulator setup-test ## install by CMake into a temporary prefix, build and run the examples
 	tests/installed.sh
+
+test-qgis: build setup-test ## install QGIS if it is missing (apt-get), and try the driver in it
+	@tools/setup.sh qgis
+	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(VENV)/bin/python -m pytest tests/python/test_qgis.py
 
 bench: build ## measure against GTiff, write docs/benchmarks (ARGS='--quick')
 	@if [ -e examples/limit.rs ]; then cargo build --release --example limit; fi

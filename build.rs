@@ -18,6 +18,7 @@ fn main() {
     }
     let rooms = [
         "driver",
+        "claim",
         "dataset",
         "pixels",
         "computed",

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Runs GDAL's own test suites twice, with the built-in GTiff and with ours in its place
-# (GPUGTIFF_REPLACE_GTIFF=YES), and prints what passes only with the built-in. Fails if one
-# of those is not listed, with a reason, in tests/gdal-suites.expected.
+# Runs GDAL's own test suites with the built-in GTiff and with ours, and prints what passes
+# only with the built-in. Fails if one of those is not listed, with a reason, in
+# tests/gdal-suites-<mode>.expected.
 #
-#   tests/gdal-suites.sh <GDAL's autotest directory> [suite…]
+#   tests/gdal-suites.sh [--mode replace|claim] <GDAL's autotest directory> [suite…]
 #
+# Modes, one after the other unless one is named: replace, ours in the built-in's place
+# (GPUGTIFF_REPLACE_GTIFF=YES); claim, plain files opened by ours under the built-in's name
+# (GPUGTIFF_CLAIM=YES), which nothing but speed may show.
 # A suite is a file below that directory, such as gcore/tiff_read.py (default: all those
 # that lean on GTiff). autotest must be of the installed GDAL's version:
 #   OSGeo/gdal at the tag v$(gdal-config --version)
@@ -16,8 +19,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-if [ ! -f "${1:-}/conftest.py" ]; then
-    sed -n '6,8s/^# *//p' "$0" >&2
+modes=(replace claim)
+if [ "${1:-}" = --mode ]; then
+    modes=("${2:-}")
+    shift 2
+fi
+if [ ! -f "${1:-}/conftest.py" ] || [ ! -f "tests/gdal-suites-${modes[0]}.expected" ]; then
+    sed -n '6s/^# *//p' "$0" >&2
     exit 2
 fi
 autotest=$(cd "$1" && pwd)
@@ -29,7 +37,6 @@ python=$(command -v "$python")
 case $python in /*) ;; *) python=$PWD/$python ;; esac
 plugins=${GDAL_DRIVER_PATH:-$(tools/plugin-path.sh)}
 timeout=${SUITE_TIMEOUT:-900}
-expected=$PWD/tests/gdal-suites.expected
 logs=$PWD/target/gdal-suites
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -56,12 +63,13 @@ if [ ${#suites[@]} -eq 0 ]; then
     done
 fi
 
+unset GPUGTIFF_REPLACE_GTIFF GPUGTIFF_CLAIM
 run_python() { # mode argument…
-    if [ "$1" = replace ]; then
-        GDAL_DRIVER_PATH=$plugins GPUGTIFF_REPLACE_GTIFF=YES "$python" "${@:2}"
-    else
-        env -u GDAL_DRIVER_PATH -u GPUGTIFF_REPLACE_GTIFF "$python" "${@:2}"
-    fi
+    case $1 in
+    replace) GDAL_DRIVER_PATH=$plugins GPUGTIFF_REPLACE_GTIFF=YES "$python" "${@:2}" ;;
+    claim) GDAL_DRIVER_PATH=$plugins GPUGTIFF_CLAIM=YES "$python" "${@:2}" ;;
+    *) env -u GDAL_DRIVER_PATH "$python" "${@:2}" ;;
+    esac
 }
 
 # GDAL's tests look for its sample scripts in its source tree.
@@ -69,14 +77,17 @@ samples=$("$python" -c 'import os, osgeo_utils
 print(os.path.join(os.path.dirname(osgeo_utils.__file__), "samples"))' 2>/dev/null || true)
 
 # What is compared must be what it is called.
-for mode in builtin replace; do
+for mode in builtin "${modes[@]}"; do
     run_python "$mode" - "$mode" <<'EOF'
 import sys
 from osgeo import gdal
 import pytest
-ours = 'ENGINE' in gdal.GetDriverByName('GTiff').GetMetadataItem('DMD_OPENOPTIONLIST')
-if ours != (sys.argv[1] == 'replace'):
-    sys.exit('gdal-suites: GTiff is %s in the %s run' % ('ours' if ours else "GDAL's", sys.argv[1]))
+gtiff = gdal.GetDriverByName('GTiff')
+path = '/vsimem/whose.tif'
+gtiff.Create(path, 1, 1)
+ours = ('ENGINE' in gtiff.GetMetadataItem('DMD_OPENOPTIONLIST'), bool(gdal.Open(path).GetMetadata('GPUGTIFF')))
+if ours != {'builtin': (False, False), 'replace': (True, True), 'claim': (False, True)}[sys.argv[1]]:
+    sys.exit('gdal-suites: not what the %s run should be: GTiff, the datasets are ours: %s' % (sys.argv[1], ours))
 EOF
 done
 
@@ -136,14 +147,16 @@ EOF
 
 for suite in "${suites[@]}"; do
     run_suite builtin "$suite" &
-    run_suite replace "$suite"
+    run_suite "${modes[0]}" "$suite"
+    [ ${#modes[@]} -eq 1 ] || run_suite "${modes[1]}" "$suite"
     wait
 done
 
-"$python" - "$logs" "$expected" "${suites[@]}" <<'EOF'
+compare() { # mode
+    "$python" - "$logs" "tests/gdal-suites-$1.expected" "$1" "${suites[@]}" <<'EOF'
 import os
 import sys
-logs, expected, suites = sys.argv[1], sys.argv[2], sys.argv[3:]
+logs, expected, mode, suites = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]
 
 listed = {}
 for line in open(expected):
@@ -158,16 +171,16 @@ def results(suite, mode):
     lines = (line.rstrip('\n').split('\t', 1) for line in open(path))
     return {test: outcome for outcome, test in lines}
 
-print('%-40s %9s %9s' % ('passed', 'built-in', 'ours'))
+print('%-40s %9s %9s' % ('passed', 'built-in', mode))
 lost, seen = [], set()
 for suite in suites:
-    builtin, replace = results(suite, 'builtin'), results(suite, 'replace')
+    builtin, ours = results(suite, 'builtin'), results(suite, mode)
     seen.update(builtin)
-    count = [list(r.values()).count('passed') for r in (builtin, replace)]
+    count = [list(r.values()).count('passed') for r in (builtin, ours)]
     print('%-40s %9d %9d' % (suite, *count))
     for test, outcome in builtin.items():
-        if outcome == 'passed' and replace.get(test) != 'passed':
-            lost.append((test, replace.get(test, 'not run')))
+        if outcome == 'passed' and ours.get(test) != 'passed':
+            lost.append((test, ours.get(test, 'not run')))
 
 for test, outcome in lost:
     if test in listed:
@@ -180,3 +193,10 @@ for test, outcome in unexpected:
 print('gdal-suites: %d only with the built-in, %d of them unexpected' % (len(lost), len(unexpected)))
 sys.exit(1 if unexpected else 0)
 EOF
+}
+
+status=0
+for mode in "${modes[@]}"; do
+    compare "$mode" || status=1
+done
+exit "$status"

@@ -4,7 +4,7 @@
 # things themselves, not for packages, so that a GDAL from elsewhere will do; installs
 # nothing when nothing is missing.
 #
-#   tools/setup.sh [test]     with what the tests need beyond that
+#   tools/setup.sh [test|qgis]     with what the tests, or those with QGIS, need beyond that
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-/usr/bin/python3}
@@ -26,14 +26,17 @@ missing() {
     imports osgeo.gdal_array || echo python3-gdal
     # A second opinion on what we write, for the tests.
     [ "$purpose" != test ] || have tiffinfo || echo libtiff-tools
+    [ "$purpose" != qgis ] || imports qgis.core || echo python3-qgis
 }
 
 # What can be done without, and what it means to do without it. ISA-L inflates imagery faster
-# than libdeflate; the others try out the installed C API (tests/installed.sh).
+# than libdeflate; rasterio is a program to be tried; the others try out the installed C API
+# (tests/installed.sh).
 wished() {
     PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2>/dev/null | grep -q 'libisal\.so\.2' ||
         echo libisal2 Deflate is decoded by libdeflate alone
     [ "$purpose" = test ] || return 0
+    imports rasterio || echo python3-rasterio rasterio is NOT tested
     have cmake || echo cmake the installed C API is NOT tested
     have clang || echo clang the C API is NOT tried with clang
     have valgrind || echo valgrind the C examples run under gcc\'s sanitizer instead

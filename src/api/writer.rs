@@ -315,6 +315,7 @@ unsafe fn check_values(driver: *mut c_void, order: &Order<'_>) -> Outcome<()> {
         as_gtiff: false,
         stream: false,
         gtiff_xml: &xml.to_string_lossy(),
+        width: order.size[0].max(0) as u64,
     };
     create::prepare(&asked)?;
     Ok(())

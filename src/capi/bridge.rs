@@ -132,6 +132,8 @@ pub type Emit = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Creation {
+    /// The file's name.
+    pub path: *const c_char,
     /// NAME=VALUE, NULL-terminated.
     pub options: *const *const c_char,
     /// GTiff's list of creation options.
@@ -208,9 +210,10 @@ pub struct Api {
     /// Whether a plain open should be taken.
     pub gpu_looks_usable: extern "C" fn() -> c_int,
     /// A file with its options and, if it is open already, its VSI handle, which is not
-    /// kept; NULL after an error was raised.
+    /// kept; NULL after an error was raised. For a claimed file (1) no error is raised: GTiff
+    /// opens it instead.
     pub file_open:
-        unsafe extern "C" fn(*const c_char, *const *const c_char, *mut c_void) -> *mut File,
+        unsafe extern "C" fn(*const c_char, *const *const c_char, *mut c_void, c_int) -> *mut File,
     /// Another file that belongs to the same dataset (an external overview).
     pub file_beside: unsafe extern "C" fn(*const File, *const c_char) -> *mut File,
     /// Frees it. Images keep what they need.

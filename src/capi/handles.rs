@@ -14,13 +14,13 @@ use crate::batch::counters::Counters;
 use crate::batch::image::{Expected, Image as Tiles};
 use crate::batch::plan::Rect;
 use crate::batch::reader::{Caller, Limits, Reader};
-use crate::engine::cuda::{CudaEngine, Refusal, Settings, Whereabouts};
+use crate::engine::cuda::{CudaEngine, Refusal, Settings, Whereabouts, device_is_plausible};
 use crate::engine::gtiff::{self, GtiffEngine};
 use crate::engine::select::{Choice, Wish, select};
 use crate::engine::{Codec, Engine, TileError, cpu};
 use crate::error::{Error, Result};
 use crate::gdal::vsi::{VsiFile, VsiSource};
-use crate::gdal::{excerpt, jpeg2000, log};
+use crate::gdal::{debug, excerpt, jpeg2000, log};
 use crate::io::ByteSource;
 use crate::options::{self, OpenOptions, Scope};
 
@@ -35,6 +35,8 @@ pub struct File {
 
 /// What a dataset's files share.
 pub(crate) struct Shared {
+    /// The file that was opened or created.
+    path: String,
     pub(crate) options: OpenOptions,
     pub(crate) choice: Choice,
     pub(super) counters: Arc<Counters>,
@@ -110,6 +112,24 @@ impl Shared {
     }
 }
 
+/// When a dataset is closed: what became of its tiles.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let counters = &self.counters;
+        log::debug(&format!(
+            "{}: engine {}, tiles decoded {}, encoded {}, copied {}, from GTiff {}; \
+             requests passed to GTiff {}",
+            self.path,
+            self.choice.engine.name(),
+            counters.tiles_decoded.get(),
+            counters.tiles_encoded.get(),
+            counters.tiles_copied.get(),
+            counters.tiles_gtiff.get(),
+            counters.requests_gtiff.get() + counters.blocks_gtiff.get(),
+        ));
+    }
+}
+
 /// One directory that our engines decode.
 pub struct Image {
     path: String,
@@ -173,8 +193,7 @@ extern "C" fn options_xml(creating: c_int) -> *const c_char {
 
 /// A look at the driver's device files; nothing is initialised.
 extern "C" fn gpu_looks_usable() -> c_int {
-    let device = ["/dev/nvidiactl", "/dev/dxg"].iter().any(|path| Path::new(path).exists());
-    c_int::from(device)
+    c_int::from(device_is_plausible(Path::new("/")))
 }
 
 /// # Safety
@@ -222,36 +241,61 @@ unsafe extern "C" fn file_open(
     path: *const c_char,
     list: *const *const c_char,
     open: *mut c_void,
+    claimed: c_int,
 ) -> *mut File {
     guard(std::ptr::null_mut(), || {
         // SAFETY: the shim passes a C string and a list.
         let (path, pairs) = unsafe { (text(path), pairs(list)) };
-        let given = |name: &str| {
-            let pair = pairs.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-            pair.map(|(_, value)| value.clone())
-        };
-        let options = OpenOptions::parse(given, log::config)?;
-        cpu::jpeg2000::provide(jpeg2000::decode);
-        gtiff::provide(excerpt::read);
-        let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
-        let settings = settings(&options, given);
-        let choice = select(options.engine, settings.clone(), broken)?;
-        let shared = Shared {
-            options,
-            choice,
-            counters: Arc::default(),
-            gtiff_reason: Mutex::default(),
-            settings,
-            devices: Mutex::default(),
-        };
         // SAFETY: GDAL's own handle of the file, or NULL.
-        let source = unsafe { source(&path, open) };
-        if let Ok(source) = &source {
-            shared.choice.engine.admit(source)?;
+        match unsafe { open_file(&path, &pairs, open) } {
+            Err(error) if claimed != 0 => {
+                decline(&path, &error);
+                Ok(std::ptr::null_mut())
+            }
+            opened => Ok(Box::into_raw(Box::new(opened?))),
         }
-        let file = File { source, path, shown: None, shared: Arc::new(shared) };
-        Ok(Box::into_raw(Box::new(file)))
     })
+}
+
+/// # Safety
+/// `open` must be NULL or a VSI handle of the path.
+unsafe fn open_file(path: &str, pairs: &[(String, String)], open: *mut c_void) -> Result<File> {
+    let given = |name: &str| {
+        let pair = pairs.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        pair.map(|(_, value)| value.clone())
+    };
+    debug::keep_gtiff_out();
+    let options = OpenOptions::parse(given, log::config)?;
+    cpu::jpeg2000::provide(jpeg2000::decode);
+    gtiff::provide(excerpt::read);
+    let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
+    let settings = settings(&options, given);
+    let choice = select(options.engine, settings.clone(), broken)?;
+    let shared = Shared {
+        path: path.to_string(),
+        options,
+        choice,
+        counters: Arc::default(),
+        gtiff_reason: Mutex::default(),
+        settings,
+        devices: Mutex::default(),
+    };
+    // SAFETY: the caller's promise.
+    let source = unsafe { source(path, open) };
+    if let Ok(source) = &source {
+        shared.choice.engine.admit(source)?;
+    }
+    Ok(File { source, path: path.to_string(), shown: None, shared: Arc::new(shared) })
+}
+
+/// Says why a claimed file is GTiff's after all. GTiff judges open options itself; a configuration
+/// option of ours nobody else looks at.
+fn decline(path: &str, error: &Error) {
+    let text = format!("{path}: not claimed, GTiff opens it: {error}");
+    match error {
+        Error::BadOption { name, .. } if !name.starts_with("GPUGTIFF_") => log::debug(&text),
+        _ => log::warning(&text),
+    }
 }
 
 /// What the CUDA engine is to know.

@@ -62,9 +62,9 @@ pub(super) unsafe extern "C" fn creation_prepare(
 ) -> c_int {
     guard(0, || {
         // SAFETY: a filled struct with a list and a C string.
-        let (creation, list, gtiff_xml) = unsafe {
+        let (creation, path, list, gtiff_xml) = unsafe {
             let creation = &*creation;
-            (creation, pairs(creation.options), text(creation.gtiff_xml))
+            (creation, text(creation.path), pairs(creation.options), text(creation.gtiff_xml))
         };
         let prepared = prepare(&Asked {
             list: &list,
@@ -72,6 +72,7 @@ pub(super) unsafe extern "C" fn creation_prepare(
             as_gtiff: creation.as_gtiff != 0,
             stream: creation.stream != 0,
             gtiff_xml: &gtiff_xml,
+            width: creation.width.max(0) as u64,
         })?;
         for (name, value) in &prepared.for_gtiff {
             let (name, value) = (log::c_string(name), log::c_string(value));
@@ -84,7 +85,7 @@ pub(super) unsafe extern "C" fn creation_prepare(
         unsafe { *creation.hollow_rows = rows as c_int };
         match prepared.left_to_gtiff {
             Some(reason) => {
-                log::debug(&format!("written by GTiff: {reason}"));
+                log::debug(&format!("{path}: written by GTiff: {reason}"));
                 Ok(2)
             }
             None => Ok(1),

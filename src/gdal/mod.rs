@@ -4,6 +4,7 @@
 //! a safe function around one or two of them.
 
 pub mod dataset;
+pub mod debug;
 pub mod excerpt;
 pub mod fetched;
 mod handle;

@@ -25,6 +25,8 @@ pub struct Asked<'a> {
     pub stream: bool,
     /// GTiff's list of creation options.
     pub gtiff_xml: &'a str,
+    /// Columns of the raster.
+    pub width: u64,
 }
 
 /// The answer.
@@ -110,8 +112,13 @@ pub fn prepare(asked: &Asked<'_>) -> Result<Prepared> {
         if find(asked.list, "COMPRESS").is_none() {
             set("COMPRESS", "DEFLATE");
         }
-        if find(asked.list, "TILED").is_none() && !append {
+        let tiled = find(asked.list, "TILED");
+        let tiles_by_default = tiled.is_none() && !append && !describes_strips(asked);
+        if tiles_by_default {
             set("TILED", "YES");
+        }
+        if tiles_by_default || is_true(tiled) {
+            check_blocks(asked.list)?;
         }
     }
     if let Some(value) = find(asked.list, "PREDICTOR") {
@@ -135,6 +142,33 @@ pub fn prepare(asked: &Asked<'_>) -> Result<Prepared> {
         }
     }
     Ok(Prepared { for_gtiff, left_to_gtiff })
+}
+
+/// A block size as GTiff reads it; `None` for what it takes no number from.
+fn block_size(list: &[(String, String)], name: &str) -> Option<i64> {
+    find(list, name).and_then(|value| value.trim().parse().ok())
+}
+
+/// Whether the block size is that of strips: a height, and a width that is missing or the raster's.
+/// Programs that copy a striped file's layout say so without TILED.
+fn describes_strips(asked: &Asked<'_>) -> bool {
+    let width = block_size(asked.list, "BLOCKXSIZE");
+    find(asked.list, "BLOCKYSIZE").is_some()
+        && match find(asked.list, "BLOCKXSIZE") {
+            None => true,
+            Some(_) => width.is_some_and(|width| u64::try_from(width) == Ok(asked.width)),
+        }
+}
+
+/// Refuses a size that no tile can have (TIFF 6.0, section 15). 0 is GTiff's word for its default.
+fn check_blocks(list: &[(String, String)]) -> Result<()> {
+    for name in ["BLOCKXSIZE", "BLOCKYSIZE"] {
+        if let Some(size) = block_size(list, name).filter(|size| *size < 0 || size % 16 != 0) {
+            let expected = "a multiple of 16 for tiles (TILED=NO: strips, of any BLOCKYSIZE)";
+            return Err(bad(name, &size.to_string(), expected));
+        }
+    }
+    Ok(())
 }
 
 /// GTiff's option for what LEVEL says of a codec, and the highest: as GDAL's COG driver has it.
@@ -224,7 +258,7 @@ mod tests {
 
     fn ask(pairs: &[(&str, &str)], as_gtiff: bool, floats: bool) -> Result<Prepared> {
         let list = list(pairs);
-        prepare(&Asked { list: &list, floats, as_gtiff, stream: false, gtiff_xml: XML })
+        prepare(&Asked { list: &list, floats, as_gtiff, stream: false, gtiff_xml: XML, width: 400 })
     }
 
     #[test]
@@ -232,6 +266,35 @@ mod tests {
         let ours = ask(&[], false, false).unwrap();
         assert_eq!(ours.for_gtiff, list(&[("COMPRESS", "DEFLATE"), ("TILED", "YES")]));
         assert_eq!(ask(&[], true, false).unwrap().for_gtiff, []);
+    }
+
+    #[test]
+    fn block_sizes_say_whether_tiles_or_strips() {
+        for (options, tiled) in [
+            (&[("BLOCKYSIZE", "2")][..], None),
+            (&[("BLOCKXSIZE", "400"), ("BLOCKYSIZE", "2")], None),
+            (&[("blockxsize", "400"), ("blockysize", "256")], None),
+            (&[("BLOCKXSIZE", "128"), ("BLOCKYSIZE", "64")], Some("YES")),
+            (&[("BLOCKXSIZE", "512"), ("BLOCKYSIZE", "512")], Some("YES")),
+            (&[("BLOCKXSIZE", "128")], Some("YES")),
+            (&[("TILED", "NO"), ("BLOCKXSIZE", "128"), ("BLOCKYSIZE", "3")], Some("NO")),
+            (&[("TILED", "YES"), ("BLOCKXSIZE", "400"), ("BLOCKYSIZE", "16")], Some("YES")),
+            (&[("TILED", "YES"), ("BLOCKXSIZE", "0")], Some("YES")),
+        ] {
+            let prepared = ask(options, false, false).unwrap();
+            assert_eq!(find(&prepared.for_gtiff, "TILED"), tiled, "{options:?}");
+        }
+        for options in [
+            &[("TILED", "YES"), ("BLOCKYSIZE", "2")][..],
+            &[("TILED", "YES"), ("BLOCKXSIZE", "100")],
+            &[("BLOCKXSIZE", "100"), ("BLOCKYSIZE", "64")],
+            &[("BLOCKXSIZE", "-16")],
+        ] {
+            let text = ask(options, false, false).unwrap_err().to_string();
+            assert!(text.contains("expected a multiple of 16"), "{text}");
+            // In GTiff's place its own judgement counts.
+            assert!(ask(options, true, false).is_ok(), "{options:?}");
+        }
     }
 
     #[test]

@@ -76,6 +76,7 @@ struct Patch
 // What is asked of a file to be written.
 struct Creation
 {
+    const char *path;
     const char *const *options;
     const char *gtiff_xml;
     int width, height, sample_bytes;
@@ -114,7 +115,7 @@ struct Api
     const char *(*options_xml)(int creating);
     int (*gpu_looks_usable)();
     File *(*file_open)(const char *path, const char *const *options,
-                       void *vsi_handle);
+                       void *vsi_handle, int claimed);
     File *(*file_beside)(const File *, const char *path);
     void (*file_free)(File *);
     const Patch *(*file_overlay)(File *, const char *directory,

@@ -45,10 +45,11 @@ int Prepare(Order &sOrder)
     aosEngine.SetNameValue("GDS", "NO");
     sOrder.poFile.reset(g_poApi->file_open(
         sOrder.pszFilename,
-        const_cast<const char *const *>(aosEngine.List()), nullptr));
+        const_cast<const char *const *>(aosEngine.List()), nullptr, 0));
     if (!sOrder.poFile)
         return 0;
     gpugtiff::Creation sCreation = {};
+    sCreation.path = sOrder.pszFilename;
     sCreation.options = papszOptions;
     sCreation.gtiff_xml = GPUGTiffInnerDriver()->GetMetadataItem(
         GDAL_DMD_CREATIONOPTIONLIST);

@@ -65,12 +65,6 @@ CPLErr GPUGTiffDataset::CloseInner()
     m_poImage.reset();
     if (m_poParent != nullptr)
         return CE_None;
-    const char *pszSummary = "tiles decoded %s, from GTiff %s, engine %s";
-    const CPLStringList aosCounters(CSLDuplicate(Counters()));
-    CPLDebug("GPUGTIFF", pszSummary,
-             aosCounters.FetchNameValueDef("TILES_DECODED", "0"),
-             aosCounters.FetchNameValueDef("TILES_GTIFF", "0"),
-             aosCounters.FetchNameValueDef("ENGINE", "?"));
     GDALDataset *poInner = m_poInner;
     m_poInner = nullptr;
 #if GPUGTIFF_GDAL(3, 7)
@@ -325,10 +319,39 @@ void GPUGTiffDataset::SetOpened(GDALDriver *poDriverIn,
         CSLDuplicate(const_cast<char **>(oOpenInfo.papszOpenOptions));
 }
 
+void GPUGTiffDataset::SetClaimed()
+{
+    m_bClaimed = true;
+    poDriver = GetGDALDriverManager()->GetDriverByName("GTiff");
+}
+
+// GDALOpenEx() sets poDriver to the driver that opened the file, in some cases even
+// if it has a value; what is asked of a claimed dataset is GTiff's.
 GDALDriver *GPUGTiffDataset::GetDriver() GPUGTIFF_DRIVER_CONST
 {
+    if (m_bClaimed)
+        return GetGDALDriverManager()->GetDriverByName("GTiff");
     return m_poParent ? m_poInner->GetDriver() : poDriver;
 }
+
+#if GPUGTIFF_GDAL(3, 10)
+// For each thread of a thread-safe dataset. The base class would have the driver
+// open the file that the dataset says it is of.
+std::unique_ptr<GDALDataset> GPUGTiffDataset::Clone(int nScopeFlags, bool) const
+{
+    CPLStringList aosOptions(CSLDuplicate(papszOpenOptions));
+    GDALOpenInfo oOpenInfo(GetDescription(), nScopeFlags | GDAL_OF_INTERNAL |
+                                                 GDAL_OF_VERBOSE_ERROR);
+    oOpenInfo.papszOpenOptions = aosOptions.List();
+    std::unique_ptr<GDALDataset> poClone(GPUGTiffOpenByUs(&oOpenInfo));
+    if (!poClone)
+        return nullptr;
+    auto poOurs = cpl::down_cast<GPUGTiffDataset *>(poClone.get());
+    poOurs->SetOpened(poDriver, oOpenInfo);
+    poOurs->m_bClaimed = m_bClaimed;
+    return poClone;
+}
+#endif
 
 int GPUGTiffDataset::TestCapability(const char *pszCap) GPUGTIFF_CAPABILITY_CONST
 {

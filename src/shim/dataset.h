@@ -151,6 +151,9 @@ class GPUGTiffDataset final : public GDALProxyDataset
     // What GDALOpenEx() tells the datasets that it opens.
     void SetOpened(GDALDriver *poDriverIn, const GDALOpenInfo &oOpenInfo);
 
+    // Says GTiff as its driver from now on.
+    void SetClaimed();
+
     // For a 1-bit mask and its overviews: what a set bit is shown as.
     int Bit() const
     {
@@ -218,6 +221,11 @@ class GPUGTiffDataset final : public GDALProxyDataset
 #endif
 
   protected:
+#if GPUGTIFF_GDAL(3, 10)
+    std::unique_ptr<GDALDataset> Clone(int nScopeFlags,
+                                       bool bCanShareState) const override;
+#endif
+
     GDALDataset *RefUnderlyingDataset() const override
     {
         return m_poInner;
@@ -257,6 +265,7 @@ class GPUGTiffDataset final : public GDALProxyDataset
     const gpugtiff::File *m_poFile = nullptr;
     std::unique_ptr<gpugtiff::Image, GPUGTiffImageFree> m_poImage{};
     bool m_bImageTried = false;
+    bool m_bClaimed = false;
     bool m_bOverlaid = false;
     bool m_bOursAlone = false;
     bool m_bReadByGTiffToo = false;

@@ -1,9 +1,9 @@
 // The driver: what GDAL is told, what is opened, and the GTiff driver underneath.
 
-#include <atomic>
 #include <cstring>
 #include <string>
 
+#include "claim.h"
 #include "create.h"
 #include "dataset.h"
 #include "gdal_frmts.h"
@@ -12,8 +12,7 @@
 
 namespace
 {
-constexpr const char *DRIVER_NAME = "GPUGTiff";
-constexpr const char *PREFIX = "GPUGTIFF:";
+constexpr const char *HELP = "https://github.com/gpugtiff/gpugtiff#readme";
 
 // GTiff as GDAL made it. Kept for the life of the process if it is ours alone, so
 // that nothing depends on what is registered under the name GTiff.
@@ -24,9 +23,6 @@ struct KeptGTiff
 };
 
 KeptGTiff g_sKept;
-
-// Whether we are registered in GTiff's place too.
-bool g_bReplacing = false;
 
 class GPUGTiffDriver final : public GDALDriver
 {
@@ -67,71 +63,18 @@ void KeepGTiff()
         poManager->DeregisterDriver(g_sKept.poDriver);
 }
 
-bool HasPrefix(const GDALOpenInfo *poOpenInfo)
-{
-    return STARTS_WITH_CI(poOpenInfo->pszFilename, PREFIX);
-}
-
-bool IsNamed(const GDALOpenInfo *poOpenInfo)
-{
-    if (HasPrefix(poOpenInfo))
-        return true;
-    auto papszDrivers = const_cast<char **>(poOpenInfo->papszAllowedDrivers);
-    // A list of most drivers says who is left out, and names nobody.
-    return CSLFindString(papszDrivers, DRIVER_NAME) >= 0 &&
-           CSLCount(papszDrivers) <= 1 + GDALGetDriverCount() / 2;
-}
-
-// A configuration option's value where that is a word for yes or no or the one
-// more that is allowed, else its default, and a warning when first asked.
-const char *ConfigWord(const char *pszName, const char *pszDefault,
-                       const char *pszAllowed, std::atomic<bool> &bWarned)
-{
-    const char *pszValue = CPLGetConfigOption(pszName, pszDefault);
-    for (const char *pszWord :
-         {"YES", "TRUE", "ON", "1", "NO", "FALSE", "OFF", "0", pszDefault})
-    {
-        if (EQUAL(pszValue, pszWord))
-            return pszValue;
-    }
-    if (!bWarned.exchange(true))
-        CPLError(CE_Warning, CPLE_IllegalArg,
-                 "GPUGTiff: %s=%s is not valid: expected one of %s. "
-                 "%s is taken",
-                 pszName, pszValue, pszAllowed, pszDefault);
-    return pszDefault;
-}
-
-// Whether plain files are opened by us although nobody named us.
-bool Claims()
-{
-    // They are, under GTiff's name.
-    if (g_bReplacing)
-        return false;
-    static std::atomic<bool> bWarned{false};
-    const char *pszClaim =
-        ConfigWord("GPUGTIFF_CLAIM", "AUTO", "AUTO, YES, NO", bWarned);
-    if (EQUAL(pszClaim, "AUTO"))
-        return g_poApi->gpu_looks_usable() != 0;
-    return CPLTestBool(pszClaim);
-}
-
-// Whether we take GTiff's place.
-bool Replaces()
-{
-    static std::atomic<bool> bWarned{false};
-    return CPLTestBool(
-        ConfigWord("GPUGTIFF_REPLACE_GTIFF", "NO", "YES, NO", bWarned));
-}
-
+// A file that is claimed is GTiff's when GDAL asks whose it is, and is opened by us
+// all the same: GDALOpen() tries a driver that does not know.
 int Identify(GDALOpenInfo *poOpenInfo)
 {
-    if (HasPrefix(poOpenInfo))
+    constexpr int UNKNOWN = -1;
+    if (GPUGTiffHasPrefix(poOpenInfo))
         return TRUE;
-    if (!IsNamed(poOpenInfo) &&
-        (poOpenInfo->eAccess == GA_Update || !Claims()))
+    const GPUGTiffReason eReason = GPUGTiffReasonFor(poOpenInfo);
+    if (eReason == GPUGTiffReason::NONE)
         return FALSE;
-    return g_sKept.poDriver->pfnIdentify(poOpenInfo);
+    const int nAnswer = g_sKept.poDriver->pfnIdentify(poOpenInfo);
+    return nAnswer && eReason == GPUGTiffReason::CLAIMED ? UNKNOWN : nAnswer;
 }
 
 // Whether GTiff will read the file from front to back, as it does with a pipe. Its
@@ -178,12 +121,12 @@ GDALDataset *OpenEither(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile,
     return poInner;
 }
 
-GDALDataset *OpenThrough(GDALOpenInfo *poOpenInfo)
+GPUGTiffDataset *OpenThrough(GDALOpenInfo *poOpenInfo, bool bClaimed = false)
 {
     GPUGTiffDataset::FilePtr poFile(g_poApi->file_open(
         GPUGTiffFileOf(poOpenInfo->pszFilename),
         const_cast<const char *const *>(poOpenInfo->papszOpenOptions),
-        poOpenInfo->fpL));
+        poOpenInfo->fpL, bClaimed));
     if (!poFile)
         return nullptr;
     const bool bStream = IsStream(poOpenInfo);
@@ -202,16 +145,22 @@ GDALDataset *OpenThrough(GDALOpenInfo *poOpenInfo)
 
 GDALDataset *Open(GDALOpenInfo *poOpenInfo)
 {
-    if (!Identify(poOpenInfo))
+    const int nAnswer = Identify(poOpenInfo);
+    if (!nAnswer)
         return nullptr;
-    if (!HasPrefix(poOpenInfo))
+    if (!GPUGTiffHasPrefix(poOpenInfo))
     {
-        GDALDataset *poDS = OpenThrough(poOpenInfo);
+        const bool bClaimed = nAnswer < 0;
+        GPUGTiffDataset *poDS = OpenThrough(poOpenInfo, bClaimed);
         if (poDS != nullptr)
+        {
             poDS->SetDescription(poOpenInfo->pszFilename);
+            if (bClaimed)
+                poDS->SetClaimed();
+        }
         return poDS;
     }
-    GDALOpenInfo oInner(poOpenInfo->pszFilename + strlen(PREFIX),
+    GDALOpenInfo oInner(poOpenInfo->pszFilename + strlen(GPUGTIFF_PREFIX),
                         poOpenInfo->nOpenFlags);
     oInner.papszOpenOptions = poOpenInfo->papszOpenOptions;
     if (!g_sKept.poDriver->pfnIdentify(&oInner))
@@ -287,21 +236,50 @@ std::string CreationOptionList(bool bDefaults)
                   "rather than strips' default='YES'/>\n";
     std::string osList = OptionList(GDAL_DMD_CREATIONOPTIONLIST,
                                     "CreationOptionList", osOurs);
+    // GTiff's list has the codecs of this GDAL, and says nothing about them.
     const size_t nCompress = osList.find("name=\"COMPRESS\"");
-    if (bDefaults && nCompress != std::string::npos)
-        osList.insert(nCompress, "default=\"DEFLATE\" ");
+    if (nCompress != std::string::npos)
+        osList.insert(nCompress,
+                      std::string(bDefaults ? "default=\"DEFLATE\" " : "") +
+                          "description=\"Compression of tiles. NONE, LZW, "
+                          "DEFLATE, ZSTD and PACKBITS are encoded by the engine, "
+                          "others by GTiff\" ");
     return osList;
 }
+
+#if GPUGTIFF_GDAL(3, 9)
+// Lets VRTs keep the name behind the prefix relative to themselves.
+struct PrefixedName final : public GDALSubdatasetInfo
+{
+    explicit PrefixedName(const char *pszName) : GDALSubdatasetInfo(pszName)
+    {
+    }
+
+  protected:
+    void parseFileName() override
+    {
+        const size_t nPrefix = strlen(GPUGTIFF_PREFIX);
+        m_driverPrefixComponent = m_fileName.substr(0, nPrefix - 1);
+        m_pathComponent = GPUGTiffFileOf(m_fileName.c_str() + nPrefix);
+    }
+};
+
+GDALSubdatasetInfo *GetPrefixedName(const char *pszName)
+{
+    return STARTS_WITH_CI(pszName, GPUGTIFF_PREFIX) ? new PrefixedName(pszName)
+                                                    : nullptr;
+}
+#endif
 
 // A file of that name could be made, but not be opened by it.
 bool IsTarget(const char *pszFilename)
 {
-    if (!STARTS_WITH_CI(pszFilename, PREFIX))
+    if (!STARTS_WITH_CI(pszFilename, GPUGTIFF_PREFIX))
         return true;
     CPLError(CE_Failure, CPLE_IllegalArg,
              "GPUGTiff: '%s': the prefix %s is for opening; to write with this "
              "driver name it as the format (-of GPUGTiff)",
-             pszFilename, PREFIX);
+             pszFilename, GPUGTIFF_PREFIX);
     return false;
 }
 
@@ -329,15 +307,15 @@ GDALDataset *CreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
 GPUGTiffDriver *MakeOurs()
 {
     auto poDriver = new GPUGTiffDriver();
-    poDriver->SetDescription(DRIVER_NAME);
+    poDriver->SetDescription(GPUGTIFF_NAME);
     poDriver->SetMetadataItem(GDAL_DCAP_RASTER, "YES");
     poDriver->SetMetadataItem(GDAL_DCAP_OPEN, "YES");
     poDriver->SetMetadataItem(GDAL_DCAP_VIRTUALIO, "YES");
     poDriver->SetMetadataItem(GDAL_DMD_SUBDATASETS, "YES");
     poDriver->SetMetadataItem(GDAL_DMD_LONGNAME,
                               "GeoTIFF in batches, on all CPU cores or a GPU");
-    poDriver->SetMetadataItem(GDAL_DMD_HELPTOPIC, "drivers/raster/gtiff.html");
-    poDriver->SetMetadataItem(GDAL_DMD_CONNECTION_PREFIX, PREFIX);
+    poDriver->SetMetadataItem(GDAL_DMD_HELPTOPIC, HELP);
+    poDriver->SetMetadataItem(GDAL_DMD_CONNECTION_PREFIX, GPUGTIFF_PREFIX);
     poDriver->SetMetadataItem(GDAL_DMD_MIMETYPE, "image/tiff");
     poDriver->SetMetadataItem(GDAL_DMD_OPENOPTIONLIST,
                               OpenOptionList().c_str());
@@ -353,6 +331,9 @@ GPUGTiffDriver *MakeOurs()
     poDriver->pfnDelete = g_sKept.poDriver->pfnDelete;
     poDriver->pfnRename = g_sKept.poDriver->pfnRename;
     poDriver->pfnCopyFiles = g_sKept.poDriver->pfnCopyFiles;
+#if GPUGTIFF_GDAL(3, 9)
+    poDriver->pfnGetSubdatasetInfoFunc = GetPrefixedName;
+#endif
     return poDriver;
 }
 
@@ -429,7 +410,7 @@ GDALDriver *GPUGTiffReady(const gpugtiff::Api *api)
     if (!GDAL_CHECK_VERSION("GPUGTiff"))
         return nullptr;
     GDALDriverManager *poManager = GetGDALDriverManager();
-    const GDALDriver *poPresent = poManager->GetDriverByName(DRIVER_NAME);
+    const GDALDriver *poPresent = poManager->GetDriverByName(GPUGTIFF_NAME);
     if (poPresent != nullptr && poPresent == g_poOurs)
         return g_poOurs;
     g_poApi = api;
@@ -445,17 +426,17 @@ GDALDriver *GPUGTiffReady(const gpugtiff::Api *api)
     if (poPresent != nullptr)
         return g_poOurs;
     poManager->RegisterDriver(g_poOurs);
-    if (Replaces())
+    if (GPUGTiffReplaces())
     {
         RegisterAsGTiff();
-        g_bReplacing = true;
+        GPUGTiffStopClaiming();
     }
     return g_poOurs;
 }
 
 GDALDataset *GPUGTiffOpenByUs(GDALOpenInfo *poOpenInfo)
 {
-    static const char *const apszUs[] = {DRIVER_NAME, nullptr};
+    static const char *const apszUs[] = {GPUGTIFF_NAME, nullptr};
     poOpenInfo->papszAllowedDrivers = apszUs;
     return Open(poOpenInfo);
 }
@@ -463,6 +444,6 @@ GDALDataset *GPUGTiffOpenByUs(GDALOpenInfo *poOpenInfo)
 extern "C" void gpugtiff_shim_register(const gpugtiff::Api *api)
 {
     // The first copy of the library that GDAL loads has the name.
-    if (GetGDALDriverManager()->GetDriverByName(DRIVER_NAME) == nullptr)
+    if (GetGDALDriverManager()->GetDriverByName(GPUGTIFF_NAME) == nullptr)
         GPUGTiffReady(api);
 }

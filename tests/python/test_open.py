@@ -1,4 +1,4 @@
-"""Who opens what: by name, by prefix, by claim, for update; and GTiff's own settings."""
+"""Who opens what: by name, by prefix, for update; and GTiff's own settings. Claims have test_claim.py."""
 
 import os
 import shutil
@@ -135,44 +135,6 @@ def test_every_subdataset(tmp_path):
         ours, theirs = harness.open_pair(name)
         harness.same_pixels(ours, theirs)
         harness.check_all_ours(ours, name)
-
-
-# ---- claimed -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("claim,driver", [("YES", "GPUGTiff"), ("NO", "GTiff"), ("AUTO", "GTiff"), (None, "GTiff")])
-def test_claim(ours_only, path, claim, driver):
-    if claim in ("AUTO", None) and os.path.exists("/dev/nvidiactl"):
-        driver = "GPUGTiff"
-    with harness.config(GPUGTIFF_CLAIM=claim):
-        assert driver_of(plain_open(path)) == driver
-
-
-def test_claim_leaves_update_to_gtiff(ours_only, path):
-    with harness.config(GPUGTIFF_CLAIM="YES"):
-        assert driver_of(plain_open(path, gdal.OF_RASTER | gdal.OF_UPDATE)) == "GTiff"
-
-
-def test_claim_leaves_other_formats_alone(ours_only, tmp_path):
-    file = str(tmp_path / "a.png")
-    gdal.GetDriverByName("PNG").CreateCopy(file, gdal.GetDriverByName("MEM").Create("", 8, 8))
-    with harness.config(GPUGTIFF_CLAIM="YES"):
-        assert driver_of(plain_open(file)) == "PNG"
-
-
-def test_claim_and_a_tool_that_builds_overviews_and_masks(ours_only, tmp_path):
-    """GDAL's core opens .ovr and .msk without a list of drivers, for update: GTiff's affair."""
-    file = metafiles.bare(str(tmp_path))
-    with harness.config(GPUGTIFF_CLAIM="YES"):
-        ds = plain_open(file)
-        assert ds.BuildOverviews("NEAREST", [2, 4]) == 0
-        assert ds.GetRasterBand(1).GetOverviewCount() == 2
-        with harness.config(GDAL_TIFF_INTERNAL_MASK="NO"):
-            ds.CreateMaskBand(gdal.GMF_PER_DATASET)
-        ds.GetRasterBand(1).GetMaskBand().Fill(255)
-        ds = None
-        harness.same_pixels(plain_open(file), harness.open_gtiff(file))
-    assert os.path.exists(file + ".ovr") and os.path.exists(file + ".msk")
 
 
 def test_skipping_gtiff_is_quiet(ours_only, path):

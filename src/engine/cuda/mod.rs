@@ -32,6 +32,7 @@ mod nvtx;
 mod order;
 mod pages;
 mod plan;
+mod plausible;
 mod probe;
 mod run;
 mod staging;
@@ -71,6 +72,7 @@ pub use self::devices::{
     DeviceFacts, cuda_version, device_count, device_facts, is_device_memory, nvcomp_version,
 };
 pub use self::gds::Gds;
+pub use self::plausible::device_is_plausible;
 pub(super) use self::probe::driver_is_there;
 pub use self::probe::{Refusal, Whereabouts};
 pub use self::target::{Allocation, Ground, Landing, Misplaced, Spot, Wanted};
