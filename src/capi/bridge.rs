@@ -170,6 +170,8 @@ pub struct Target {
     pub kind: c_int,
     /// Bytes of that type.
     pub sample_bytes: c_int,
+    /// It gets its name when it is finished, where that can be had.
+    pub unnamed: c_int,
 }
 
 /// Pixels to be filled in while an image is copied.
@@ -276,6 +278,14 @@ pub struct Api {
     pub output_flush: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
     /// Finishes the file and closes it; 0 on success.
     pub output_finish: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
+    /// Finishes a copy: the callback puts what belongs beside the file there, right before the file
+    /// opens under its name; 0 on success.
+    pub output_finish_copy: unsafe extern "C" fn(
+        *mut Output,
+        *const c_char,
+        *mut c_void,
+        unsafe extern "C" fn(*mut c_void) -> c_int,
+    ) -> c_int,
     /// Frees it; with the flag set the file is removed.
     pub output_free: unsafe extern "C" fn(*mut Output, c_int),
 }

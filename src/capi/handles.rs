@@ -147,6 +147,7 @@ pub(crate) static API: Api = Api {
     output_copy_tiles: output::output_copy_tiles,
     output_flush: output::output_flush,
     output_finish: output::output_finish,
+    output_finish_copy: output::output_finish_copy,
     output_free: output::output_free,
 };
 

@@ -159,7 +159,10 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
         }
         check_space(&path, whole)?;
     }
-    let sink = Arc::new(VsiSink::create(&path)?);
+    let sink = Arc::new(match target.unnamed != 0 {
+        true => VsiSink::create_unnamed(&path)?,
+        false => VsiSink::create(&path)?,
+    });
     // Encoded tiles wait there too, and may be larger than their pixels.
     let scratch = Scratch::new(scratch_directory(&path), 2 * tile_bytes + 4096);
     let limits =
@@ -415,6 +418,46 @@ pub(super) unsafe extern "C" fn output_finish(output: *mut Output, hollow: *cons
         // SAFETY: as above.
         unsafe { &*output }.shared.tell();
         ended.map(|()| 0)
+    })
+}
+
+/// The end of a copy. `beside` puts what belongs beside the file there, right before the file can be
+/// opened under its name; false after it raised an error.
+///
+/// # Safety
+/// `hollow` must be a C string.
+unsafe fn end_copy(
+    output: &Output,
+    hollow: *const c_char,
+    beside: impl Fn() -> bool,
+) -> Result<bool> {
+    if !output.sink.is_unnamed() {
+        // SAFETY: the caller's promise.
+        return Ok(beside() && unsafe { end(output, hollow, true) }.map(|()| true)?);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { end(output, hollow, true) }?;
+    if !beside() {
+        return Ok(false);
+    }
+    output.sink.publish()?;
+    Ok(true)
+}
+
+pub(super) unsafe extern "C" fn output_finish_copy(
+    output: *mut Output,
+    hollow: *const c_char,
+    context: *mut c_void,
+    beside: unsafe extern "C" fn(*mut c_void) -> c_int,
+) -> c_int {
+    guard(1, || {
+        // SAFETY: the shim's callback, on the calling thread.
+        let beside = || unsafe { beside(context) != 0 };
+        // SAFETY: a handle from `output_create` and a C string.
+        let ended = unsafe { end_copy(&*output, hollow, beside) };
+        // SAFETY: as above.
+        unsafe { &*output }.shared.tell();
+        ended.map(|ended| c_int::from(!ended))
     })
 }
 

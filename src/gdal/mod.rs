@@ -11,5 +11,6 @@ pub mod log;
 pub mod memory;
 pub mod messages;
 pub mod sink;
+mod unnamed;
 pub mod vsi;
 pub mod words;

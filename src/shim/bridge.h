@@ -93,6 +93,7 @@ struct Target
     const char *const *gtiff_options;
     int height;
     int kind, sample_bytes;
+    int unnamed;
 };
 
 // Pixels to be filled in while an image is copied.
@@ -144,6 +145,8 @@ struct Api
                              Progress);
     int (*output_flush)(Output *, const char *hollow);
     int (*output_finish)(Output *, const char *hollow);
+    int (*output_finish_copy)(Output *, const char *hollow, void *,
+                              int (*beside)(void *));
     void (*output_free)(Output *, int remove);
 };
 }  // namespace gpugtiff

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -74,7 +75,11 @@ static int whose(int fd)
     if (strncmp(path, folder, strlen(folder))) return 0;
     long mode = syscall(SYS_fcntl, fd, F_GETFL);
     if (mode < 0 || (mode & O_ACCMODE) == O_RDONLY) return 0;
-    return strcmp(path, target) == 0 ? 1 : 2;
+    if (strcmp(path, target) == 0) return 1;
+    /* A copy has no name while it is written; the scratch file has none either, and nobody else may read it. */
+    struct stat found;
+    int unnamed = path[strlen(folder)] == '/' && path[strlen(folder) + 1] == '#';
+    return unnamed && fstat(fd, &found) == 0 && (found.st_mode & 044) ? 1 : 2;
 }
 
 /* Counts a call; 1 if it is to fail. */
