@@ -276,6 +276,9 @@ pub struct Api {
     ) -> c_int,
     /// Makes what was written readable; tags come from the hollow file. 0 on success.
     pub output_flush: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
+    /// The target's name where files that GDAL makes beside it have no name either before the copy is
+    /// finished; NULL where there is nothing like that. Stays while the output does.
+    pub output_beside: unsafe extern "C" fn(*const Output) -> *const c_char,
     /// Finishes the file and closes it; 0 on success.
     pub output_finish: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
     /// Finishes a copy: the callback puts what belongs beside the file there, right before the file

@@ -3,6 +3,7 @@
 //! The only room besides `capi` that calls GDAL's C functions. Everything here is
 //! a safe function around one or two of them.
 
+pub mod beside;
 pub mod dataset;
 pub mod fetched;
 mod handle;

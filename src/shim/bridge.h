@@ -144,6 +144,7 @@ struct Api
     int (*output_copy_tiles)(Output *, const Image *, int one_fill, void *,
                              Progress);
     int (*output_flush)(Output *, const char *hollow);
+    const char *(*output_beside)(const Output *);
     int (*output_finish)(Output *, const char *hollow);
     int (*output_finish_copy)(Output *, const char *hollow, void *,
                               int (*beside)(void *));
