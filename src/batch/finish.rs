@@ -118,6 +118,7 @@ impl Writer {
             grid: canvas.grid,
             fill: canvas.fill.clone(),
             sparse: false,
+            watch: Arc::default(),
         };
         let mut packed = Packed::default();
         self.engine.encode(&batch, &cargo, &mut packed)?;

@@ -1,6 +1,7 @@
 //! A batch that is being encoded while the caller goes on.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,27 @@ use crate::process::pool;
 
 /// Workers that are not through with a batch after so long have something else to do, or are none.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A caller that has to tell of progress encodes no tile that takes longer than this.
+const QUICK: Duration = Duration::from_millis(100);
+
+/// Bytes of pixels that no codec takes long for.
+const SMALL_BATCH: usize = 256 << 10;
+
+/// How the encoding of a batch goes; shared with the workers.
+#[derive(Default)]
+pub struct Watch {
+    fetched: AtomicUsize,
+    stopped: AtomicBool,
+}
+
+impl Watch {
+    /// Counts a tile that a worker is about to encode; false if nobody wants it any more.
+    fn fetch(&self) -> bool {
+        self.fetched.fetch_add(1, Ordering::Relaxed);
+        !self.stopped.load(Ordering::Relaxed)
+    }
+}
 
 /// Pixels that wait to be encoded, in memory of our own.
 pub enum Pixels {
@@ -63,10 +85,15 @@ pub struct Cargo {
     pub fill: Vec<u8>,
     /// Leave out what is all fill.
     pub sparse: bool,
+    /// Who counts the tiles.
+    pub watch: Arc<Watch>,
 }
 
 impl PixelSource for Cargo {
     fn get(&self, id: u64, tile: &mut [u8]) -> bool {
+        if !self.watch.fetch() {
+            return false;
+        }
         match &self.pixels {
             Pixels::Collected(tiles) => {
                 let Some(planes) = tiles.get(&id) else { return false };
@@ -148,6 +175,8 @@ pub struct Landed {
     pub packed: Packed,
     /// The pixels, for their memory.
     pub cargo: Option<Cargo>,
+    /// What a tile took a worker.
+    pub tile_time: Duration,
 }
 
 /// A batch in the air.
@@ -157,9 +186,30 @@ pub struct Flight {
     landing: Arc<Landing>,
     /// Who waits for it works along.
     helped: bool,
+    watch: Arc<Watch>,
+    started: Instant,
+    threads: usize,
+    /// What a tile of the batch before took.
+    before: Option<Duration>,
+}
+
+/// How a batch is to be encoded.
+#[derive(Debug, Clone, Copy)]
+pub struct Manner {
+    /// The caller has to tell of progress meanwhile, so that it does not encode what takes long.
+    pub told: bool,
+    /// What a tile of the batch before took, if there was one.
+    pub before: Option<Duration>,
+}
+
+impl Manner {
+    fn is_quick(self) -> bool {
+        self.before.is_some_and(|tile| tile < QUICK)
+    }
 }
 
 struct Outcome {
+    took: Duration,
     result: Result<()>,
     packed: Packed,
     cargo: Option<Cargo>,
@@ -183,34 +233,58 @@ impl Landing {
 }
 
 impl Flight {
-    /// Begins to encode; with one thread it is done before this returns.
+    /// Begins to encode. With one thread it is done before this returns, unless that may take too
+    /// long for a caller that has to tell of progress.
     pub fn start(
         engine: &Arc<dyn Engine>,
         image: usize,
         batch: PixelBatch,
         cargo: Cargo,
         packed: Packed,
+        manner: Manner,
     ) -> Flight {
         let ids = batch.tiles.iter().map(|job| job.id).collect();
         let landing = Arc::new(Landing::default());
-        let (engine, alone) = (Arc::clone(engine), batch.threads < 2);
+        let (engine, threads) = (Arc::clone(engine), batch.threads.max(1));
+        let at_once = match manner.before {
+            Some(tile) => tile.saturating_mul(batch.tiles.len() as u32) < QUICK,
+            None => batch.tiles.len() * batch.spec.tile_bytes() <= SMALL_BATCH,
+        };
+        let alone = threads == 1 && (!manner.told || at_once);
         let abreast = cargo.pixels.abreast(&*engine);
+        // Workers in the caller's place.
+        let workers = match manner.told && !manner.is_quick() {
+            true => threads.max(abreast),
+            false => abreast,
+        };
+        let workers = if threads == 1 { 1 } else { workers };
         // Where there are workers enough, whoever waits would only take their turn.
         let helped = !cargo.pixels.needs_nobody() || batch.threads > abreast;
-        let flight = Flight { image, ids, landing: Arc::clone(&landing), helped };
+        let flight = Flight {
+            image,
+            ids,
+            landing: Arc::clone(&landing),
+            helped: helped && threads > 1,
+            watch: Arc::clone(&cargo.watch),
+            started: Instant::now(),
+            threads,
+            before: manner.before,
+        };
         let work = move || {
             // Lands even if encoding panics.
             let mut crash = Crash(Some(landing));
             let mut packed = packed;
+            let started = Instant::now();
             let result = engine.encode(&batch, &cargo, &mut packed);
             if let Some(landing) = crash.0.take() {
-                landing.land(Outcome { result, packed, cargo: Some(cargo) });
+                let took = started.elapsed();
+                landing.land(Outcome { took, result, packed, cargo: Some(cargo) });
             }
         };
         if alone {
             work()
         } else {
-            pool::spawn(abreast, work)
+            pool::spawn(workers, work)
         }
         flight
     }
@@ -220,17 +294,67 @@ impl Flight {
         let waiting = Instant::now();
         loop {
             let outcome = self.landing.lock().take();
-            if let Some(Outcome { result, packed, cargo }) = outcome {
-                return Landed { image: self.image, ids: self.ids, result, packed, cargo };
+            if let Some(Outcome { took, result, packed, cargo }) = outcome {
+                let tile_time = took * self.threads as u32 / self.ids.len().max(1) as u32;
+                let (image, ids) = (self.image, self.ids);
+                return Landed { image, ids, result, packed, cargo, tile_time };
             }
-            if (self.helped || waiting.elapsed() > PATIENCE) && pool::help() {
-                continue;
+            if !((self.helped || waiting.elapsed() > PATIENCE) && pool::help()) {
+                self.rest();
             }
-            let landed = self.landing.lock();
-            if landed.is_none() {
-                // The timeout lets the caller look for work that appeared since.
-                drop(self.landing.changed.wait_timeout(landed, Duration::from_millis(1)));
+        }
+    }
+
+    /// Waits for it as long as `patience`, and encodes along what does not take long; whether it has
+    /// landed.
+    pub fn lands_within(&self, patience: Duration) -> bool {
+        let waiting = Instant::now();
+        loop {
+            if self.landing.lock().is_some() {
+                return true;
             }
+            if waiting.elapsed() >= patience {
+                return false;
+            }
+            let quick = self.tile_time().is_some_and(|tile| tile < QUICK);
+            // Whoever takes the batch itself is in it to its end.
+            let helped = self.helped && quick && pool::help_with_a_task()
+                || pool::has_no_workers() && pool::help();
+            if !helped {
+                self.rest();
+            }
+        }
+    }
+
+    /// Waits a little, or until it has landed: there may be work then that was not there before.
+    fn rest(&self) {
+        let landed = self.landing.lock();
+        if landed.is_none() {
+            drop(self.landing.changed.wait_timeout(landed, Duration::from_millis(1)));
+        }
+    }
+
+    /// Tiles whose encoding has begun.
+    pub fn fetched(&self) -> usize {
+        self.watch.fetched.load(Ordering::Relaxed).min(self.ids.len())
+    }
+
+    /// Those of them that may not be done.
+    pub fn running(&self) -> usize {
+        if self.landing.lock().is_some() { 0 } else { self.fetched().min(self.threads) }
+    }
+
+    /// Tells the workers that nobody wants it any more: they leave out what they have not begun.
+    pub fn stop(&self) {
+        self.watch.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// What a tile takes a worker; of this batch, or of the one before as long as that is not known.
+    fn tile_time(&self) -> Option<Duration> {
+        // Of those that were begun the last ones may not be done.
+        match self.fetched().saturating_sub(self.threads) as u32 {
+            0 => self.before,
+            done => Some(self.started.elapsed().saturating_mul(self.threads as u32) / done),
         }
     }
 }
@@ -241,7 +365,8 @@ impl Drop for Crash {
     fn drop(&mut self) {
         if let Some(landing) = self.0.take() {
             let result = Err(Error::Device("internal error while encoding".into()));
-            landing.land(Outcome { result, packed: Packed::default(), cargo: None });
+            let (took, packed) = (Duration::ZERO, Packed::default());
+            landing.land(Outcome { took, result, packed, cargo: None });
         }
     }
 }

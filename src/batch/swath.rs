@@ -3,9 +3,10 @@
 //! decoded by who encodes them.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::canvas::Place;
-use super::flight::{Pixels, Swath};
+use super::flight::{Flight, Pixels, Swath};
 use super::originals::{Originals, are_cut_alike};
 use super::plan::{Cover, Grid, Rect, Tile};
 use super::reader::Reader;
@@ -13,18 +14,30 @@ use super::writer::Writer;
 use crate::engine::allocate;
 use crate::error::{Error, Result};
 
+/// How long the caller waits before it tells of progress.
+const SLICE: Duration = Duration::from_millis(100);
+/// A tile that is being encoded for so long counts half.
+const TILE_SECONDS: f64 = 10.0;
+
 /// The rectangles still to come, and memory for them.
 pub struct Swaths {
     image: usize,
     todo: std::vec::IntoIter<Piece>,
     total: u64,
+    /// Tiles of batches that have landed.
     done: u64,
+    /// Tiles whose encoding has begun, and since when there are so many.
+    begun: (u64, Instant),
+    /// The largest share that was told.
+    told: f64,
     interleaved: bool,
     /// The image that is copied, if its tiles can be taken one by one.
     originals: Option<Arc<Reader>>,
     /// What could not be taken from there.
     again: Vec<Piece>,
     filling: Option<(Piece, Vec<u8>)>,
+    /// Tiles to be encoded as soon as a batch before has landed.
+    waiting: Option<(Vec<u64>, Pixels)>,
     buffers: Vec<Vec<u8>>,
 }
 
@@ -51,7 +64,7 @@ pub struct CopyPlan {
 pub enum Step<'a> {
     /// The caller shall fill this.
     Fill(SwathView<'a>),
-    /// Nothing: it goes on by itself. So much of the image is on its way.
+    /// Nothing: it goes on by itself, or is waited for. So much of the image is done.
     Went(f64),
 }
 
@@ -71,7 +84,7 @@ pub struct SwathView<'a> {
     pub line: usize,
     /// Bytes from a band to the next.
     pub band: usize,
-    /// Share of the image that is done when this one is.
+    /// Share of the image that is done.
     pub done: f64,
 }
 
@@ -79,10 +92,6 @@ impl Swaths {
     /// Takes memory back.
     pub(super) fn recycle(&mut self, buffer: Vec<u8>) {
         self.buffers.push(buffer);
-    }
-
-    fn share(&self) -> f64 {
-        self.done as f64 / self.total.max(1) as f64
     }
 }
 
@@ -132,10 +141,13 @@ impl Writer {
             todo: pieces.into_iter(),
             total,
             done: 0,
+            begun: (0, Instant::now()),
+            told: 0.0,
             interleaved: plan.bands_together && grid.planes == 1,
             originals,
             again: Vec::new(),
             filling: None,
+            waiting: None,
             buffers: Vec::new(),
         });
     }
@@ -153,7 +165,7 @@ impl Writer {
     pub fn next_swath(&mut self) -> Result<Option<Step<'_>>> {
         match self.attempt(Writer::next_piece)? {
             Next::Fill(piece) => self.view(piece).map(|view| Some(Step::Fill(view))),
-            Next::Went => Ok(Some(Step::Went(self.swaths.as_ref().map_or(1.0, Swaths::share)))),
+            Next::Went => Ok(Some(Step::Went(self.share()))),
             Next::Done => {
                 self.swaths = None;
                 Ok(None)
@@ -162,19 +174,22 @@ impl Writer {
     }
 
     fn next_piece(&mut self) -> Result<Next> {
+        if !self.send_waiting(SLICE)? {
+            return Ok(Next::Went);
+        }
         while let Some(swaths) = &mut self.swaths {
             if let Some(piece) = swaths.again.pop() {
                 return Ok(Next::Fill(piece));
             }
             let Some(piece) = swaths.todo.next() else {
                 // What comes back of these may be asked for again.
-                match self.take_landed()? {
-                    Some(landed) => self.unload(landed)?,
+                match self.flights.front() {
+                    Some(flight) if !flight.lands_within(SLICE) => return Ok(Next::Went),
+                    Some(_) => self.unload_first()?,
                     None => break,
                 }
                 continue;
             };
-            swaths.done += piece.cover.len() * u64::from(piece.planes);
             let (image, grid) = (swaths.image, self.canvases[swaths.image].grid);
             let originals = swaths.originals.as_ref();
             let Some(originals) =
@@ -188,7 +203,64 @@ impl Writer {
         Ok(Next::Done)
     }
 
+    /// Sends off what waits for a batch before it; false if that does not land within `patience`.
+    /// With one thread nothing else is done meanwhile.
+    fn send_waiting(&mut self, patience: Duration) -> Result<bool> {
+        let waiting = self.swaths.as_mut().and_then(|swaths| swaths.waiting.take());
+        let most = match &waiting {
+            _ if self.limits.threads == 1 => 1,
+            Some((_, pixels)) => pixels.abreast(&*self.engine),
+            None => return Ok(true),
+        };
+        while self.flights.len() >= most {
+            if !self.flights[0].lands_within(patience) {
+                if let Some(swaths) = &mut self.swaths {
+                    swaths.waiting = waiting;
+                }
+                return Ok(false);
+            }
+            if self.flights.len() == most {
+                break;
+            }
+            self.unload_first()?;
+        }
+        if let (Some((ids, pixels)), Some(swaths)) = (waiting, &self.swaths) {
+            let image = swaths.image;
+            self.launch(image, &ids, pixels)?;
+        }
+        Ok(true)
+    }
+
+    fn unload_first(&mut self) -> Result<()> {
+        self.take_landed()?.map_or(Ok(()), |landed| self.unload(landed))
+    }
+
+    /// So many tiles of the image that is copied are encoded.
+    pub(super) fn count_swath(&mut self, tiles: usize) {
+        if let Some(swaths) = &mut self.swaths {
+            swaths.done += tiles as u64;
+        }
+    }
+
+    /// The share of the image that is done; it never falls. How far a tile is nobody knows: the longer
+    /// it takes the more of it counts, so that the share moves, and never all of it.
+    fn share(&mut self) -> f64 {
+        let begun: usize = self.flights.iter().map(Flight::fetched).sum();
+        let running: usize = self.flights.iter().map(Flight::running).sum();
+        let Some(swaths) = &mut self.swaths else { return 1.0 };
+        let begun = swaths.done + begun as u64;
+        if swaths.begun.0 != begun {
+            swaths.begun = (begun, Instant::now());
+        }
+        let since = swaths.begun.1.elapsed().as_secs_f64();
+        let undone = running as f64 * TILE_SECONDS / (TILE_SECONDS + since);
+        let share = (begun as f64 - undone) / swaths.total.max(1) as f64;
+        swaths.told = swaths.told.max(share.min(1.0));
+        swaths.told
+    }
+
     fn view(&mut self, piece: Piece) -> Result<SwathView<'_>> {
+        let done = self.share();
         let Some(swaths) = &mut self.swaths else {
             return Err(Error::Device("internal error: no rows to fill".into()));
         };
@@ -205,7 +277,6 @@ impl Writer {
             drop(data);
             data = allocate(bytes, "rows of pixels")?;
         }
-        let done = swaths.share();
         let (_, data) = swaths.filling.insert((piece, data));
         Ok(SwathView {
             rect,
@@ -242,7 +313,10 @@ impl Writer {
         for &id in &ids {
             canvas.places[id as usize] = Place::Busy;
         }
-        self.launch(image, &ids, pixels)
+        if let Some(swaths) = &mut self.swaths {
+            swaths.waiting = Some((ids, pixels));
+        }
+        self.send_waiting(Duration::ZERO).map(drop)
     }
 }
 

@@ -14,11 +14,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::canvas::{Canvas, Place};
 use super::counters::Counters;
 use super::courier::{Courier, Parcel};
-use super::flight::{Cargo, Flight, Landed, Pixels};
+use super::flight::{Cargo, Flight, Landed, Manner, Pixels};
 use super::reader::Limits;
 use super::swath::Swaths;
 use crate::engine::{Engine, Packed, PixelBatch};
@@ -26,6 +27,9 @@ use crate::error::{Error, Result};
 use crate::io::ByteSink;
 use crate::io::scratch::{Scratch, Slot};
 use crate::tiff::directory::{Laid, MOST_CLASSIC, RESERVED, Strile};
+
+/// How long a writer that gives up waits for tiles that are being encoded.
+const LAST_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What becomes of a tile whose turn it is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +64,8 @@ pub struct Writer {
     pub(super) scratch: Scratch,
     /// Batches that are being encoded, the oldest first.
     pub(super) flights: VecDeque<Flight>,
+    /// What it took to encode a tile of the last one.
+    tile_time: Option<Duration>,
     pub(super) packed: Vec<Packed>,
     /// Complete tiles of one image that wait for a batch.
     pub(super) ready: Vec<(usize, u64, Vec<Vec<u8>>)>,
@@ -115,6 +121,7 @@ impl Writer {
             canvases: vec![canvas],
             scratch,
             flights: VecDeque::new(),
+            tile_time: None,
             packed: Vec::new(),
             ready: Vec::new(),
             ages: BTreeMap::new(),
@@ -195,9 +202,11 @@ impl Writer {
             grid: canvas.grid,
             fill: canvas.fill.clone(),
             sparse: canvas.sparse,
+            watch: Arc::default(),
         };
         let packed = self.packed.pop().unwrap_or_default();
-        self.flights.push_back(Flight::start(&self.engine, image, batch, cargo, packed));
+        let manner = Manner { told: self.swaths.is_some(), before: self.tile_time };
+        self.flights.push_back(Flight::start(&self.engine, image, batch, cargo, packed, manner));
         before.map_or(Ok(()), |before| self.unload(before))
     }
 
@@ -223,6 +232,7 @@ impl Writer {
     pub(super) fn take_landed(&mut self) -> Result<Option<Landed>> {
         let Some(flight) = self.flights.pop_front() else { return Ok(None) };
         let mut landed = flight.land();
+        self.tile_time = Some(landed.tile_time);
         std::mem::replace(&mut landed.result, Ok(()))?;
         Ok(Some(landed))
     }
@@ -238,6 +248,7 @@ impl Writer {
             }
             self.counters.tiles_recoded.add(ids.len() as u64);
         }
+        self.count_swath(ids.len());
         self.counters.tiles_encoded.add(ids.len() as u64);
         let free = self.ship(image, &ids, packed)?;
         self.packed.push(free);
@@ -399,10 +410,16 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// What is in the air uses the engine; nobody waits for it any more.
+    /// Nobody wants what is in the air any more. The workers end the tiles that they are in; the
+    /// batch owns all that they need for it, so that nobody has to wait where it takes long. What is
+    /// on a device is waited for.
     fn drop(&mut self) {
+        let left_alone = self.engine.decodes_singly();
+        self.flights.iter().for_each(Flight::stop);
         for flight in self.flights.drain(..) {
-            flight.land();
+            if !left_alone || flight.lands_within(LAST_PATIENCE) {
+                flight.land();
+            }
         }
     }
 }

@@ -172,6 +172,8 @@ pub struct Target {
     pub kind: c_int,
     /// Bytes of that type.
     pub sample_bytes: c_int,
+    /// It gets its name when it is finished, where that can be had.
+    pub unnamed: c_int,
 }
 
 /// Pixels to be filled in while an image is copied.
@@ -279,8 +281,19 @@ pub struct Api {
     ) -> c_int,
     /// Makes what was written readable; tags come from the hollow file. 0 on success.
     pub output_flush: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
+    /// The target's name where files that GDAL makes beside it have no name either before the copy is
+    /// finished; NULL where there is nothing like that. Stays while the output does.
+    pub output_beside: unsafe extern "C" fn(*const Output) -> *const c_char,
     /// Finishes the file and closes it; 0 on success.
     pub output_finish: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
+    /// Finishes a copy: the callback puts what belongs beside the file there, right before the file
+    /// opens under its name; 0 on success.
+    pub output_finish_copy: unsafe extern "C" fn(
+        *mut Output,
+        *const c_char,
+        *mut c_void,
+        unsafe extern "C" fn(*mut c_void) -> c_int,
+    ) -> c_int,
     /// Frees it; with the flag set the file is removed.
     pub output_free: unsafe extern "C" fn(*mut Output, c_int),
 }

@@ -168,7 +168,9 @@ pub(crate) static API: Api = Api {
     output_take: output::output_take,
     output_copy_tiles: output::output_copy_tiles,
     output_flush: output::output_flush,
+    output_beside: output::output_beside,
     output_finish: output::output_finish,
+    output_finish_copy: output::output_finish_copy,
     output_free: output::output_free,
 };
 

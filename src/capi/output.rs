@@ -1,8 +1,8 @@
 //! Files that are being written: the functions of the table, and their handle.
 
-use std::ffi::{c_char, c_int, c_void};
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::bridge::{Creation, Emit, Request, Swath, Target};
 use super::guard::guard;
@@ -15,6 +15,7 @@ use crate::batch::template::{Template, Wanted};
 use crate::batch::writer::{Size, Writer};
 use crate::engine::Codec;
 use crate::error::{Cause, Error, Result};
+use crate::gdal::beside::Beside;
 use crate::gdal::log;
 use crate::gdal::sink::{VsiSink, free_space};
 use crate::gdal::vsi::{VsiFile, VsiSource};
@@ -39,6 +40,8 @@ pub struct Output {
     shared: Arc<Shared>,
     sink: Arc<VsiSink>,
     writer: Mutex<Writer>,
+    /// Files that get their names with this one, and the name that GDAL knows this one by there.
+    beside: OnceLock<(Beside, CString)>,
     pid: u32,
 }
 
@@ -160,7 +163,10 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
         }
         check_space(&path, whole)?;
     }
-    let sink = Arc::new(VsiSink::create(&path)?);
+    let sink = Arc::new(match target.unnamed != 0 {
+        true => VsiSink::create_unnamed(&path)?,
+        false => VsiSink::create(&path)?,
+    });
     // Encoded tiles wait there too, and may be larger than their pixels.
     let scratch = Scratch::new(scratch_directory(&path), 2 * tile_bytes + 4096);
     let limits =
@@ -171,7 +177,8 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     let bytes: Arc<dyn ByteSink> = sink.clone();
     let writer = Writer::new(bytes, scratch, engine, limits, counters, size, canvas);
     let (kind, pid) = (target.kind as u32, std::process::id());
-    Ok(Output { path, kind, options, shared, sink, writer: Mutex::new(writer), pid })
+    let (writer, beside) = (Mutex::new(writer), OnceLock::new());
+    Ok(Output { path, kind, options, shared, sink, writer, beside, pid })
 }
 
 /// As GTiff: a large uncompressed file needs the space it will take.
@@ -419,6 +426,67 @@ pub(super) unsafe extern "C" fn output_finish(output: *mut Output, hollow: *cons
     })
 }
 
+pub(super) unsafe extern "C" fn output_beside(output: *const Output) -> *const c_char {
+    guard(std::ptr::null(), || {
+        // SAFETY: a handle from `output_create`.
+        let output = unsafe { &*output };
+        if !output.sink.is_unnamed() {
+            return Ok(std::ptr::null());
+        }
+        let (_, name) = output.beside.get_or_init(|| {
+            let path = Path::new(&output.path);
+            let beside = Beside::new(path);
+            let file = path.file_name().map(|name| name.to_string_lossy());
+            let name = log::c_string(&beside.name(&file.unwrap_or_default()));
+            (beside, name)
+        });
+        Ok(name.as_ptr())
+    })
+}
+
+/// The end of a copy. `beside` puts what belongs beside the file there, right before the file can be
+/// opened under its name; false after it raised an error.
+///
+/// # Safety
+/// `hollow` must be a C string.
+unsafe fn end_copy(
+    output: &Output,
+    hollow: *const c_char,
+    beside: impl Fn() -> bool,
+) -> Result<bool> {
+    if !output.sink.is_unnamed() {
+        // SAFETY: the caller's promise.
+        return Ok(beside() && unsafe { end(output, hollow, true) }.map(|()| true)?);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { end(output, hollow, true) }?;
+    if let Some((files, _)) = output.beside.get() {
+        files.publish()?;
+    }
+    if !beside() {
+        return Ok(false);
+    }
+    output.sink.publish()?;
+    Ok(true)
+}
+
+pub(super) unsafe extern "C" fn output_finish_copy(
+    output: *mut Output,
+    hollow: *const c_char,
+    context: *mut c_void,
+    beside: unsafe extern "C" fn(*mut c_void) -> c_int,
+) -> c_int {
+    guard(1, || {
+        // SAFETY: the shim's callback, on the calling thread.
+        let beside = || unsafe { beside(context) != 0 };
+        // SAFETY: a handle from `output_create` and a C string.
+        let ended = unsafe { end_copy(&*output, hollow, beside) };
+        // SAFETY: as above.
+        unsafe { &*output }.shared.tell();
+        ended.map(|ended| c_int::from(!ended))
+    })
+}
+
 pub(super) unsafe extern "C" fn output_free(output: *mut Output, remove: c_int) {
     guard((), || {
         if output.is_null() {
@@ -433,6 +501,9 @@ pub(super) unsafe extern "C" fn output_free(output: *mut Output, remove: c_int) 
         }
         let shared = Arc::clone(&output.shared);
         let sink = Arc::clone(&output.sink);
+        if let Some((files, _)) = output.beside.get().filter(|_| remove != 0) {
+            files.remove();
+        }
         drop(output);
         if remove != 0 {
             sink.close().ok();

@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::os::fd::IntoRawFd;
 
 use gdal_sys::{VSIFCloseL, VSIFGetNativeFileDescriptorL, VSILFILE};
 
@@ -32,7 +33,7 @@ pub(super) struct Plain(c_int);
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        // SAFETY: made by dup, closed once.
+        // SAFETY: ours since it was made, closed once.
         unsafe { libc::close(self.0) };
     }
 }
@@ -57,6 +58,21 @@ pub(super) fn failed(offset: u64, len: usize, why: impl Into<String>) -> Error {
 }
 
 impl Plain {
+    /// The descriptor of a file that is open.
+    pub(super) fn of(file: std::fs::File) -> Plain {
+        Plain(file.into_raw_fd())
+    }
+
+    pub(super) fn truncate(&self, len: u64) -> io::Result<()> {
+        let len = libc::off64_t::try_from(len)
+            .map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+        // SAFETY: no memory is passed.
+        match unsafe { libc::ftruncate64(self.0, len) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     pub(super) fn descriptor(&self) -> c_int {
         self.0
     }

@@ -3,6 +3,7 @@
 //! The only room besides `capi` that calls GDAL's C functions. Everything here is
 //! a safe function around one or two of them.
 
+pub mod beside;
 pub mod dataset;
 pub mod debug;
 pub mod excerpt;
@@ -13,5 +14,6 @@ pub mod log;
 pub mod memory;
 pub mod messages;
 pub mod sink;
+mod unnamed;
 pub mod vsi;
 pub mod words;

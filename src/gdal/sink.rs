@@ -1,7 +1,8 @@
 //! A file that GDAL's virtual file systems make for us.
 //!
 //! A plain file is written with `pwritev` on its descriptor, from any thread. Anything else goes
-//! through its one VSI handle under a lock.
+//! through its one VSI handle under a lock. A plain file may get its name when it is finished
+//! (`unnamed`); VSI knows nothing of it before.
 
 use std::ffi::CString;
 use std::io;
@@ -14,6 +15,7 @@ use gdal_sys::{
 
 use super::handle::{Handle, Plain, plain};
 use super::log::c_string;
+use super::unnamed::Unnamed;
 use crate::error::{Cause, Error, Result};
 use crate::io::{ByteSink, ByteSource};
 
@@ -22,9 +24,42 @@ pub struct VsiSink {
     path: CString,
     plain: Option<Plain>,
     handle: Mutex<Option<Handle>>,
+    unnamed: Option<Unnamed>,
 }
 
 impl VsiSink {
+    /// Makes the file without a name, until [`publish`](VsiSink::publish); under its name where the
+    /// file system, or what is there under that name, does not allow it.
+    pub fn create_unnamed(path: &str) -> Result<VsiSink> {
+        match Unnamed::create(path) {
+            Some((unnamed, plain)) => Ok(VsiSink {
+                path: c_string(path),
+                plain: Some(plain),
+                handle: Mutex::new(None),
+                unnamed: Some(unnamed),
+            }),
+            None => VsiSink::create(path),
+        }
+    }
+
+    /// Whether the file has no name yet.
+    pub fn is_unnamed(&self) -> bool {
+        self.unnamed.as_ref().is_some_and(|unnamed| !unnamed.is_published())
+    }
+
+    /// Gives the file its name, in the place of one that has it. It is closed and complete.
+    pub fn publish(&self) -> Result<()> {
+        match (&self.unnamed, &self.plain) {
+            (Some(unnamed), Some(plain)) => unnamed.publish(plain).map_err(|error| {
+                Error::File(Cause(format!(
+                    "cannot give {} its name: {error}",
+                    self.path.to_string_lossy()
+                )))
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes the file anew: one that is there is unlinked, not truncated, so that whoever
     /// has it open keeps it.
     pub fn create(path: &str) -> Result<VsiSink> {
@@ -47,11 +82,14 @@ impl VsiSink {
         let handle = Handle(handle);
         // SAFETY: just opened.
         let plain = unsafe { plain(handle.0) };
-        Ok(VsiSink { path, plain, handle: Mutex::new(Some(handle)) })
+        Ok(VsiSink { path, plain, handle: Mutex::new(Some(handle)), unnamed: None })
     }
 
-    /// Removes the file.
+    /// Removes the file; what has the name of one that has none yet stays.
     pub fn unlink(&self) {
+        if self.is_unnamed() {
+            return;
+        }
         // SAFETY: a C string.
         unsafe { VSIUnlink(self.path.as_ptr()) };
     }
@@ -74,7 +112,10 @@ impl VsiSink {
     }
 
     fn failed(&self, what: &str) -> Error {
-        let why = io::Error::last_os_error();
+        self.failed_by(what, &io::Error::last_os_error())
+    }
+
+    fn failed_by(&self, what: &str, why: &io::Error) -> Error {
         Error::File(Cause(format!("cannot {what} {}: {why}", self.path.to_string_lossy())))
     }
 }
@@ -136,6 +177,9 @@ impl ByteSink for VsiSink {
     }
 
     fn truncate(&self, len: u64) -> Result<()> {
+        if let (Some(_), Some(plain)) = (&self.unnamed, &self.plain) {
+            return plain.truncate(len).map_err(|error| self.failed_by("cut off", &error));
+        }
         // SAFETY: the handle is open.
         match self.at(len, |handle| unsafe { VSIFTruncateL(handle, len) == 0 }) {
             true => Ok(()),
@@ -144,6 +188,9 @@ impl ByteSink for VsiSink {
     }
 
     fn flush(&self) -> Result<()> {
+        if self.unnamed.is_some() {
+            return Ok(());
+        }
         // SAFETY: the handle is open.
         match self.at(0, |handle| unsafe { VSIFFlushL(handle) == 0 }) {
             true => Ok(()),
@@ -152,6 +199,9 @@ impl ByteSink for VsiSink {
     }
 
     fn close(&self) -> Result<()> {
+        if let Some(unnamed) = &self.unnamed {
+            return unnamed.close().map_err(|error| self.failed_by("close", &error));
+        }
         let mut failed = false;
         if let Some(handle) = self.guard().take() {
             // SAFETY: open; not dropped once more.

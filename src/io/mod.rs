@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod scratch;
+pub mod unnamed;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

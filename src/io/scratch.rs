@@ -1,18 +1,20 @@
 //! A temporary file without a name: what does not fit into memory goes there.
 //!
-//! Slots of one size, given out and taken back. The file is unlinked as soon as it is open, so
-//! that nothing is left of it whatever happens to the process. Parts of a slot that were never
-//! written take no space on disk.
+//! Slots of one size, given out and taken back. The file never has a name, or is unlinked as soon
+//! as it is open, so that nothing is left of it whatever happens to the process. Parts of a slot that
+//! were never written take no space on disk.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::unnamed::{open_temporary, open_unnamed};
 use crate::error::{Cause, Error, Result};
 
 /// Slots begin at multiples of this, so that a hole in one is a hole in the file.
 const SLOT_ALIGN: usize = 4096;
+/// Nobody else's to read.
+const MODE: u32 = 0o600;
 
 /// The file, made when the first slot is asked for.
 #[derive(Debug)]
@@ -89,23 +91,14 @@ impl Scratch {
     }
 
     fn create(&self) -> Result<File> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        loop {
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let name = format!(".gpugtiff-{}-{number}.tmp", std::process::id());
-            let path = self.directory.join(name);
-            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
-                Ok(file) => {
-                    // A name that cannot be removed is untidy, no more.
-                    let _ = std::fs::remove_file(&path);
-                    return Ok(file);
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    return Err(Error::File(self.cause(&error)));
-                }
-            }
+        if let Ok(file) = open_unnamed(&self.directory, MODE) {
+            return Ok(file);
         }
+        let (file, path) = open_temporary(&self.directory, MODE)
+            .map_err(|error| Error::File(self.cause(&error)))?;
+        // A name that cannot be removed is untidy, no more.
+        let _ = std::fs::remove_file(&path);
+        Ok(file)
     }
 }
 

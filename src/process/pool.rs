@@ -162,10 +162,26 @@ impl Drop for Hold {
 /// Does one queued piece of work on this thread, if there is one.
 pub fn help() -> bool {
     let pool = pool();
-    let Some(job) = pool.claim(&mut lock(&pool.queue)) else { return false };
+    let Some(job) = pool.claim(&mut lock(&pool.queue), |_| true) else { return false };
     job.work_once();
     job.inside.fetch_sub(1, Ordering::AcqRel);
     true
+}
+
+/// Does one task of a loop that a worker shares on this thread, if there is one; never the piece of
+/// work that the loop is in.
+pub fn help_with_a_task() -> bool {
+    let pool = pool();
+    let is_loop = |job: &Job| matches!(job.body, BodyPtr::Borrowed(_));
+    let Some(job) = pool.claim(&mut lock(&pool.queue), is_loop) else { return false };
+    job.work_once();
+    job.inside.fetch_sub(1, Ordering::AcqRel);
+    true
+}
+
+/// Whether there is nobody to do what is spawned.
+pub fn has_no_workers() -> bool {
+    lock(&pool().queue).workers == 0
 }
 
 impl Job {
@@ -269,9 +285,10 @@ impl Pool {
     }
 
     /// The first job with a task left and room for one more worker.
-    fn claim(&self, queue: &mut Queue) -> Option<Arc<Job>> {
+    fn claim(&self, queue: &mut Queue, wanted: impl Fn(&Job) -> bool) -> Option<Arc<Job>> {
         queue.jobs.retain(|job| job.open());
-        let job = queue.jobs.iter().find(|job| job.inside.load(Ordering::Acquire) < job.helpers)?;
+        let has_room = |job: &Job| job.inside.load(Ordering::Acquire) < job.helpers;
+        let job = queue.jobs.iter().find(|job| has_room(job) && wanted(job))?;
         job.inside.fetch_add(1, Ordering::AcqRel);
         Some(Arc::clone(job))
     }
@@ -284,7 +301,7 @@ impl Pool {
                 None
             } else {
                 self.busy.fetch_add(1, Ordering::SeqCst);
-                let claimed = self.claim(&mut queue);
+                let claimed = self.claim(&mut queue, |_| true);
                 if claimed.is_none() {
                     self.busy.fetch_sub(1, Ordering::SeqCst);
                 }

@@ -94,6 +94,7 @@ struct Target
     const char *const *gtiff_options;
     int height;
     int kind, sample_bytes;
+    int unnamed;
 };
 
 // Pixels to be filled in while an image is copied.
@@ -146,7 +147,10 @@ struct Api
     int (*output_copy_tiles)(Output *, const Image *, int one_fill, void *,
                              Progress);
     int (*output_flush)(Output *, const char *hollow);
+    const char *(*output_beside)(const Output *);
     int (*output_finish)(Output *, const char *hollow);
+    int (*output_finish_copy)(Output *, const char *hollow, void *,
+                              int (*beside)(void *));
     void (*output_free)(Output *, int remove);
 };
 }  // namespace gpugtiff

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -75,6 +76,62 @@ bool Report(double dfDone, GDALProgressFunc pfnProgress, void *pProgressData)
              "GPUGTiff: interrupted by the caller");
     return false;
 }
+
+// Tells of progress while a source that takes long is read: that the copy is
+// where it was, a few times a second.
+class Reading
+{
+  public:
+    explicit Reading(void *pProgress) : m_pProgress(pProgress)
+    {
+        INIT_RASTERIO_EXTRA_ARG(m_sExtraArg);
+        m_sExtraArg.pfnProgress = Progress;
+        m_sExtraArg.pProgressData = this;
+    }
+
+    GDALRasterIOExtraArg *Begin(double dfDone)
+    {
+        m_dfDone = dfDone;
+        return &m_sExtraArg;
+    }
+
+    // What was read; an error if the caller wanted to stop.
+    CPLErr End(CPLErr eErr)
+    {
+        m_oTold = Clock::now();
+        if (m_bGoOn)
+            return eErr;
+        CPLError(CE_Failure, CPLE_UserInterrupt,
+                 "GPUGTiff: interrupted by the caller");
+        return CE_Failure;
+    }
+
+  private:
+    using Clock = std::chrono::steady_clock;
+
+    static int CPL_STDCALL Progress(double, const char *, void *pThis)
+    {
+        auto poThis = static_cast<Reading *>(pThis);
+        const auto oNow = Clock::now();
+        if (poThis->m_bGoOn &&
+            oNow - poThis->m_oTold > std::chrono::milliseconds(100))
+        {
+            poThis->m_oTold = oNow;
+            poThis->m_bGoOn =
+                GDALScaledProgress(poThis->m_dfDone, "", poThis->m_pProgress) !=
+                FALSE;
+        }
+        return poThis->m_bGoOn;
+    }
+
+    GDALRasterIOExtraArg m_sExtraArg;
+    void *m_pProgress;
+    double m_dfDone = 0;
+    bool m_bGoOn = true;
+    Clock::time_point m_oTold = Clock::now();
+
+    CPL_DISALLOW_COPY_ASSIGN(Reading)
+};
 
 // Whether the file of this name is the one that GTiff's dataset of that name has
 // open: one that was put into its place since then is another file. This process
@@ -258,6 +315,7 @@ bool GPUGTiffCopy::Pixels(gpugtiff::Output *psOutput, int nImage,
                            EQUAL(pszInterleave, "PIXEL");
     g_poApi->output_copy(psOutput, nImage, nBlockY, bTogether, psTiles);
     gpugtiff::Swath sSwath = {};
+    Reading oReading(oProgress.Data());
     int nMore;
     while ((nMore = g_poApi->output_swath(psOutput, &sSwath)) > 0)
     {
@@ -267,7 +325,8 @@ bool GPUGTiffCopy::Pixels(gpugtiff::Output *psOutput, int nImage,
             eErr = poMask->RasterIO(GF_Read, sSwath.x, sSwath.y, sSwath.width,
                                     sSwath.height, sSwath.data, sSwath.width,
                                     sSwath.height, GDT_Byte, sSwath.pixel_space,
-                                    sSwath.line_space, nullptr);
+                                    sSwath.line_space,
+                                    oReading.Begin(sSwath.done));
         else if (bToFill)
         {
             std::vector<int> anBands;
@@ -277,14 +336,17 @@ bool GPUGTiffCopy::Pixels(gpugtiff::Output *psOutput, int nImage,
                 GF_Read, sSwath.x, sSwath.y, sSwath.width, sSwath.height,
                 sSwath.data, sSwath.width, sSwath.height, m_eType,
                 sSwath.band_count, anBands.data(), sSwath.pixel_space,
-                sSwath.line_space, sSwath.band_space, nullptr);
+                sSwath.line_space, sSwath.band_space,
+                oReading.Begin(sSwath.done));
         }
+        if (bToFill)
+            eErr = oReading.End(eErr);
         if (eErr != CE_None ||
             (bToFill && g_poApi->output_take(psOutput) != 0) ||
             !Report(sSwath.done, GDALScaledProgress, oProgress.Data()))
             return false;
     }
-    return nMore == 0;
+    return nMore == 0 && Report(1, GDALScaledProgress, oProgress.Data());
 }
 
 // The tiles of a TIFF as they are: 1 done, 0 source and target do not agree, -1
@@ -315,7 +377,7 @@ bool GPUGTiffCopy::ToFile(const gpugtiff::File *psFile,
     if (nCopied == 0 && !Pixels(psOutput, 0, nullptr, psTiles, 0, m_dfShare))
         return false;
     if (!m_bMask || !m_bInternal)
-        return MasksBeside(poHollowDS);
+        return MasksBeside(psOutput, poHollowDS);
     if (poHollowDS->CreateMaskBand(GMF_PER_DATASET) != CE_None)
         return false;
     poHollowDS->FlushCache(false);
@@ -341,18 +403,23 @@ void GPUGTiffCopy::RemoveMasks() const
         VSIUnlink((m_osTarget + ".msk").c_str());
 }
 
-// While the target has no header yet: it never opens without its masks.
-bool GPUGTiffCopy::MasksBeside(GDALDataset *poHollowDS) const
+// While the target has no name or no header yet: it never opens without its
+// masks.
+bool GPUGTiffCopy::MasksBeside(const gpugtiff::Output *psOutput,
+                               GDALDataset *poHollowDS) const
 {
     if (!m_bMask && !m_bBandMasks)
         return true;
     // GTiff says why it does not put the mask of a band into the file.
     if (m_bInternal)
         return Masks(poHollowDS);
+    const char *pszUnnamed = g_poApi->output_beside(psOutput);
     // GDAL would go on with one that a killed copy left.
-    RemoveMasks();
+    if (pszUnnamed == nullptr)
+        RemoveMasks();
     std::unique_ptr<GDALDataset> poOwner(
-        new MaskOwner(m_osTarget, m_poSource, poHollowDS));
+        new MaskOwner(pszUnnamed ? std::string(pszUnnamed) : m_osTarget,
+                      m_poSource, poHollowDS));
     if (!Masks(poOwner.get()))
         return false;
     // What goes wrong when the .msk file is closed is told by messages only.

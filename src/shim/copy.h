@@ -27,7 +27,8 @@ class GPUGTiffCopy
                 const gpugtiff::Image *psTiles, double dfFrom,
                 double dfTo) const;
     int Tiles(gpugtiff::Output *psOutput, const gpugtiff::Image *psTiles) const;
-    bool MasksBeside(GDALDataset *poHollowDS) const;
+    bool MasksBeside(const gpugtiff::Output *psOutput,
+                     GDALDataset *poHollowDS) const;
     bool Masks(GDALDataset *poTarget) const;
     bool Mask(GDALRasterBand *poFrom, GDALRasterBand *poTo) const;
 

@@ -106,9 +106,10 @@ GDALDataset *Finished(Order &sOrder, GDALDataset *poInner)
     return poDS;
 }
 
-// The writer for a file like the hollow one; bLeft if it is GTiff's to write.
+// The writer for a file like the hollow one; bLeft if it is GTiff's to write. A
+// copy has no name before it is finished.
 GPUGTiffOutputPtr MakeOutput(const Order &sOrder, const GPUGTiffHollow &oHollow,
-                             bool &bLeft)
+                             bool bCopy, bool &bLeft)
 {
     gpugtiff::Target sTarget = {};
     sTarget.path = sOrder.pszFilename;
@@ -119,6 +120,7 @@ GPUGTiffOutputPtr MakeOutput(const Order &sOrder, const GPUGTiffHollow &oHollow,
     sTarget.height = sOrder.nYSize;
     sTarget.kind = sOrder.eType;
     sTarget.sample_bytes = GDALGetDataTypeSizeBytes(sOrder.eType);
+    sTarget.unnamed = bCopy;
     int nLeft = 0;
     GPUGTiffOutputPtr poOutput(
         g_poApi->output_create(sOrder.poFile.get(), &sTarget, &nLeft));
@@ -163,7 +165,7 @@ GDALDataset *CreateOurs(Order &sOrder, int nBands, bool &bLeft)
     poProbe.reset();
     if (bLeft)
         return nullptr;
-    GPUGTiffOutputPtr poOutput(MakeOutput(sOrder, *poHollow, bLeft));
+    GPUGTiffOutputPtr poOutput(MakeOutput(sOrder, *poHollow, false, bLeft));
     if (!poOutput)
         return nullptr;
     // It has nothing to say that it did not say before.
@@ -191,13 +193,18 @@ void RemoveSidecars(const GPUGTiffHollow &oHollow)
     }
 }
 
+int MoveSidecarsOf(void *pHollow)
+{
+    return static_cast<const GPUGTiffHollow *>(pHollow)->MoveSidecars();
+}
+
 // The end of CreateCopy(): the finished file, opened for update by GTiff.
 GDALDataset *FinishCopy(const Order &sOrder, gpugtiff::Output *psOutput,
-                        const GPUGTiffHollow &oHollow, int nBands)
+                        GPUGTiffHollow &oHollow, int nBands)
 {
-    // The header is last: where a file opens, what belongs beside it is there.
-    if (!oHollow.MoveSidecars() ||
-        g_poApi->output_finish(psOutput, oHollow.Name().c_str()) != 0)
+    // Where a file opens, what belongs beside it is there.
+    if (g_poApi->output_finish_copy(psOutput, oHollow.Name().c_str(), &oHollow,
+                                    MoveSidecarsOf) != 0)
         return nullptr;
     GDALOpenInfo oOpenInfo(sOrder.pszFilename, GDAL_OF_RASTER | GDAL_OF_UPDATE);
     std::unique_ptr<GDALDataset> poInner(GPUGTiffOpenInner(&oOpenInfo));
@@ -214,7 +221,7 @@ GDALDataset *CopyOurs(Order &sOrder, GDALDataset *poSrcDS, bool bStrict,
                       bool &bLeft)
 {
     const int nSrcBands = poSrcDS->GetRasterCount();
-    const GPUGTiffHollow oHollow(sOrder.pszFilename);
+    GPUGTiffHollow oHollow(sOrder.pszFilename);
     CPLStringList aosHollow(HollowOptions(sOrder));
     const auto poHollowSource =
         GPUGTiffHollowSource(poSrcDS, sOrder.nHollowRows);
@@ -231,7 +238,7 @@ GDALDataset *CopyOurs(Order &sOrder, GDALDataset *poSrcDS, bool bStrict,
             poHollowDS->GetRasterCount() != nSrcBands;
     if (bLeft)
         return nullptr;
-    GPUGTiffOutputPtr poOutput(MakeOutput(sOrder, oHollow, bLeft));
+    GPUGTiffOutputPtr poOutput(MakeOutput(sOrder, oHollow, true, bLeft));
     if (!poOutput)
         return nullptr;
     GByte abySample[16] = {};

@@ -5,6 +5,8 @@
  *   sinkfault_set(folder, only, fail_call, error, sticky, kill_byte, flush)   from ctypes, or the same as environment
  *
  * only: 0 everything in the folder, 1 the target (SINKFAULT_TARGET), 2 everything but the target.
+ * SINKFAULT_NO_TMPFILE=1: no file of the folder can be opened without a name. SINKFAULT_LINK=errno,
+ * SINKFAULT_RENAME=errno: no file can be linked, or renamed.
  * SINKFAULT_HOLES=1: writes of 64 KiB or more leave a hole instead (for files that are too large for a test).
  * SINKFAULT_LOG=file: a line per call, "n operation target|other bytes". */
 #define _GNU_SOURCE
@@ -17,13 +19,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 static char folder[4096], target[4096];
-static long only, fail_call, error_code, sticky, kill_byte, flush_at_kill, holes;
+static long only, fail_call, error_code, sticky, kill_byte, flush_at_kill, holes, no_tmpfile, link_error, rename_error;
 static int log_fd = -1, ready;
 static atomic_long calls, bytes, faults;
 
@@ -55,6 +58,9 @@ __attribute__((constructor)) static void start(void)
 {
     const char *dir = getenv("SINKFAULT_DIR"), *file = getenv("SINKFAULT_TARGET");
     holes = number("SINKFAULT_HOLES");
+    no_tmpfile = number("SINKFAULT_NO_TMPFILE");
+    link_error = number("SINKFAULT_LINK");
+    rename_error = number("SINKFAULT_RENAME");
     if (getenv("SINKFAULT_LOG")) sinkfault_log(getenv("SINKFAULT_LOG"));
     if (dir)
         sinkfault_set(dir, file ? file : "", number("SINKFAULT_ONLY"), number("SINKFAULT_FAIL"),
@@ -74,7 +80,11 @@ static int whose(int fd)
     if (strncmp(path, folder, strlen(folder))) return 0;
     long mode = syscall(SYS_fcntl, fd, F_GETFL);
     if (mode < 0 || (mode & O_ACCMODE) == O_RDONLY) return 0;
-    return strcmp(path, target) == 0 ? 1 : 2;
+    if (strcmp(path, target) == 0) return 1;
+    /* A copy has no name while it is written; the scratch file has none either, and nobody else may read it. */
+    struct stat found;
+    int unnamed = path[strlen(folder)] == '/' && path[strlen(folder) + 1] == '#';
+    return unnamed && fstat(fd, &found) == 0 && (found.st_mode & 044) ? 1 : 2;
 }
 
 /* Counts a call; 1 if it is to fail. */
@@ -244,3 +254,34 @@ FD_CALL(fsync, "sync", (int fd), (fd))
 FD_CALL(fdatasync, "sync", (int fd), (fd))
 FD_CALL(ftruncate, "truncate", (int fd, off_t n), (fd, n))
 FD_CALL(ftruncate64, "truncate", (int fd, off64_t n), (fd, n))
+
+/* Files without names, and how they get one. */
+#define OPEN_CALL(name) \
+    int name(const char *path, int flags, ...) \
+    { \
+        va_list more; \
+        va_start(more, flags); \
+        int mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, int) : 0; \
+        va_end(more); \
+        if (no_tmpfile && (flags & O_TMPFILE) == O_TMPFILE) { \
+            errno = EOPNOTSUPP; \
+            return -1; \
+        } \
+        return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_LARGEFILE, mode); \
+    }
+OPEN_CALL(open)
+OPEN_CALL(open64)
+
+int linkat(int from, const char *old, int to, const char *new, int flags)
+{
+    if (!link_error) return (int)syscall(SYS_linkat, from, old, to, new, flags);
+    errno = (int)link_error;
+    return -1;
+}
+
+int rename(const char *old, const char *new)
+{
+    if (!rename_error) return (int)syscall(SYS_rename, old, new);
+    errno = (int)rename_error;
+    return -1;
+}

@@ -511,8 +511,8 @@ BATCH = (1 << 20) // 4  # bytes of pixels that are encoded at once with BATCH_MB
 
 
 def test_stop_comes_within_a_batch(tmp_path):
-    """Told by what the source is asked for: a batch from one call to the next, and nothing after the FALSE, while one
-    is still being encoded and one written."""
+    """Told by what the source is asked for: a few batches from one call to the next (Python is called once for a
+    hundredth), and nothing after the FALSE, while one is still being encoded and one waits for it."""
     path, asked = fresh(tmp_path), []
     with harness.config(GDAL_VRT_ENABLE_PYTHON="YES"):
         source = derived(4096, 4096)
@@ -526,9 +526,9 @@ def test_stop_comes_within_a_batch(tmp_path):
     assert ds is None and os.listdir(path.parent) == []
     stopped, pixels = asked[-1]
     assert sum(written.PIXELS_ASKED) == pixels, "asked after the FALSE"
-    assert pixels == stopped * 4096 * 4096, "asked ahead of what was told"
+    assert 0 <= pixels - stopped * 4096 * 4096 <= 2 * BATCH, "asked ahead of what was told"
     steps = [b - a for (_, a), (_, b) in zip(asked, asked[1:])]
-    assert written.SELF_TEST or max(steps) <= BATCH and len(steps) > 10, steps
+    assert written.SELF_TEST or max(steps) <= 3 * BATCH and len(steps) > 5, steps
 
 
 # How a TIFF of tiles becomes another one, and what may be read of it after the FALSE: tiles that workers decode by
