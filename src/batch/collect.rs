@@ -316,7 +316,7 @@ impl Writer {
         for tile in canvas.tiles(window, &[band]) {
             let place = canvas.places[canvas.grid.index(tile) as usize];
             if let Some(part) = canvas.grid.rect(tile).intersect(window)
-                && !matches!(place, Place::Absent | Place::LeftOut)
+                && !matches!(place, Place::Absent | Place::Blank(_) | Place::LeftOut)
             {
                 pixels += u64::from(part.width) * u64::from(part.height);
             }
@@ -357,8 +357,8 @@ impl Writer {
                 }
                 return Ok(());
             }
-            Place::Absent | Place::LeftOut => {
-                put_fill(to, &canvas.fill);
+            place @ (Place::Absent | Place::Blank(_) | Place::LeftOut) => {
+                put_fill(to, canvas.fill_at(place));
                 return Ok(());
             }
             _ => {}
@@ -382,7 +382,7 @@ impl Writer {
         self.courier.wait()?;
         let canvas = &self.canvases[image];
         let mut fill = vec![0; canvas.spec.tile_bytes()];
-        put_fill(&mut fill, &canvas.fill);
+        put_fill(&mut fill, canvas.fill_at(canvas.places[id as usize]));
         let (source, offset, len): (Arc<dyn ByteSource>, u64, u32) =
             match canvas.places[id as usize] {
                 Place::There(strile) => (self.sink.clone(), strile.offset, strile.len),

@@ -18,6 +18,7 @@ use crate::engine::cuda::{CudaEngine, Refusal, Settings, Whereabouts};
 use crate::engine::select::{Choice, Wish, select};
 use crate::engine::{Codec, Engine, TileError, cpu};
 use crate::error::{Error, Result};
+use crate::gdal::foreign;
 use crate::gdal::vsi::{VsiFile, VsiSource};
 use crate::gdal::{jpeg2000, log};
 use crate::io::ByteSource;
@@ -27,6 +28,8 @@ use crate::options::{self, OpenOptions, Scope};
 pub struct File {
     pub(super) path: String,
     pub(super) source: Result<Arc<dyn ByteSource>>,
+    /// In a file system that is not GDAL's own: it has one handle, GTiff's, and one thread.
+    pub(super) foreign: bool,
     /// What GTiff is shown instead, where it has no codec.
     pub(super) shown: Option<overlay::Shown>,
     pub(super) shared: Arc<Shared>,
@@ -211,7 +214,10 @@ pub(crate) unsafe fn pairs(list: *const *const c_char) -> Vec<(String, String)> 
 
 /// # Safety
 /// `open` must be NULL or a VSI handle of the path.
-unsafe fn source(path: &str, open: *mut c_void) -> Result<Arc<dyn ByteSource>> {
+unsafe fn source(path: &str, open: *mut c_void, foreign: bool) -> Result<Arc<dyn ByteSource>> {
+    if foreign {
+        return Err(Error::Unsupported(foreign::REASON.into()));
+    }
     // SAFETY: the caller's promise.
     Ok(Arc::new(VsiSource::new(unsafe { VsiFile::open(path, open.cast()) }?)))
 }
@@ -241,12 +247,13 @@ unsafe extern "C" fn file_open(
             settings,
             devices: Mutex::default(),
         };
+        let foreign = foreign::is_foreign(&path);
         // SAFETY: GDAL's own handle of the file, or NULL.
-        let source = unsafe { source(&path, open) };
+        let source = unsafe { source(&path, open, foreign) };
         if let Ok(source) = &source {
             shared.choice.engine.admit(source)?;
         }
-        let file = File { source, path, shown: None, shared: Arc::new(shared) };
+        let file = File { source, foreign, path, shown: None, shared: Arc::new(shared) };
         Ok(Box::into_raw(Box::new(file)))
     })
 }
@@ -275,9 +282,11 @@ unsafe extern "C" fn file_beside(file: *const File, path: *const c_char) -> *mut
     guard(std::ptr::null_mut(), || {
         // SAFETY: a handle from `file_open` and a C string.
         let (file, path) = unsafe { (&*file, text(path)) };
+        let foreign = foreign::is_foreign(&path);
         // SAFETY: no handle.
-        let source = unsafe { source(&path, std::ptr::null_mut()) };
-        let beside = File { source, path, shown: None, shared: Arc::clone(&file.shared) };
+        let source = unsafe { source(&path, std::ptr::null_mut(), foreign) };
+        let shared = Arc::clone(&file.shared);
+        let beside = File { source, foreign, path, shown: None, shared };
         Ok(Box::into_raw(Box::new(beside)))
     })
 }
@@ -294,7 +303,8 @@ unsafe extern "C" fn file_free(file: *mut File) {
 
 unsafe extern "C" fn file_threads(file: *const File) -> c_int {
     // SAFETY: a handle from `file_open`.
-    unsafe { &*file }.shared.options.threads as c_int
+    let file = unsafe { &*file };
+    if file.foreign { 1 } else { file.shared.options.threads as c_int }
 }
 
 unsafe extern "C" fn file_describe(file: *const File, context: *mut c_void, emit: Emit) {

@@ -5,6 +5,7 @@
 
 pub mod dataset;
 pub mod fetched;
+pub mod foreign;
 mod handle;
 pub mod jpeg2000;
 pub mod log;

@@ -40,7 +40,8 @@ void GPUGTiffOutput::UpdateFill()
 }
 
 // GTiff writes the tags when the first pixel comes, and again only what changes
-// afterwards. The hollow dataset gets a block that it leaves out, for the same.
+// afterwards. The hollow dataset is asked for a block that it does not have, for the
+// same: with one written, libtiff would refuse changes of some tags.
 void GPUGTiffOutput::SettleTags()
 {
     if (m_bSettled)
@@ -51,13 +52,9 @@ void GPUGTiffOutput::SettleTags()
     int nBlockY = 0;
     poFirst->GetBlockSize(&nBlockX, &nBlockY);
     const GDALDataType eType = poFirst->GetRasterDataType();
-    const int nBytes = GDALGetDataTypeSizeBytes(eType);
-    GByte abySample[16] = {};
-    GPUGTiffFillSample(poFirst, abySample);
-    std::vector<GByte> abyBlock(static_cast<size_t>(nBlockX) * nBlockY * nBytes);
-    for (size_t i = 0; i < abyBlock.size(); i += nBytes)
-        memcpy(&abyBlock[i], abySample, nBytes);
-    CPL_IGNORE_RET_VAL(poFirst->WriteBlock(0, 0, abyBlock.data()));
+    std::vector<GByte> abyBlock(static_cast<size_t>(nBlockX) * nBlockY *
+                                GDALGetDataTypeSizeBytes(eType));
+    CPL_IGNORE_RET_VAL(poFirst->ReadBlock(0, 0, abyBlock.data()));
 }
 
 GDALRasterBand *GPUGTiffOutput::Mask() const
