@@ -77,6 +77,9 @@ pub struct Canvas {
     pub fill: Vec<u8>,
     /// A flush decides for good which tiles are left out.
     pub flush_decides: bool,
+    /// Nothing that was written is left out any more: GTiff 3.6 keeps the tag of a 64-bit nodata
+    /// value that was deleted, so that what is left out would read as the former value.
+    pub writes_all: bool,
     /// The fill values of tiles that are [`Place::Blank`].
     pub fills: Vec<Vec<u8>>,
     /// What has become of each tile.
@@ -92,8 +95,20 @@ impl Canvas {
         let fill = vec![0; spec.sample.bytes()];
         let places = vec![Place::Absent; tiles as usize];
         let (fills, open) = (Vec::new(), HashMap::new());
-        let flush_decides = true;
-        Canvas { spec, grid, level, sparse, strips, fill, flush_decides, fills, places, open }
+        let (flush_decides, writes_all) = (true, false);
+        Canvas {
+            spec,
+            grid,
+            level,
+            sparse,
+            strips,
+            fill,
+            flush_decides,
+            writes_all,
+            fills,
+            places,
+            open,
+        }
     }
 
     /// The place of a tile that holds nothing but today's fill value.

@@ -211,7 +211,7 @@ impl Writer {
                 self.ages.insert(touched, (image, id));
                 return Ok(());
             }
-            Place::Absent => {
+            Place::Absent | Place::LeftOut => {
                 let planes = (0..samples).map(|_| Plane::default()).collect();
                 self.insert(image, id, OpenTile { planes, touched });
             }
@@ -263,9 +263,12 @@ impl Writer {
         for plane in planes {
             closed.push(match plane.data {
                 PlaneData::Memory(data) => data,
+                // As GTiff: a band that nobody wrote, of a tile that others wrote to, is zero.
                 PlaneData::None => {
-                    let spare = self.spare.pop().unwrap_or_default();
-                    self.canvases[image].blank_plane(spare)
+                    let mut zeros = self.spare.pop().unwrap_or_default();
+                    zeros.clear();
+                    zeros.resize(bytes, 0);
+                    zeros
                 }
                 PlaneData::Spilled(slot) => {
                     let mut data = self.spare.pop().unwrap_or_default();

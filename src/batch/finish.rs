@@ -72,7 +72,8 @@ impl Writer {
             let canvas = &self.canvases[image];
             let Place::Blank(fill) = canvas.places[id as usize] else { continue };
             let sample = &canvas.fills[fill as usize];
-            if *sample == canvas.fill && !self.homes.contains_key(&(image, id)) {
+            let in_file = self.homes.contains_key(&(image, id));
+            if *sample == canvas.fill && !canvas.writes_all && !in_file {
                 if for_good {
                     self.canvases[image].places[id as usize] = Place::LeftOut;
                 }

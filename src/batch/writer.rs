@@ -162,6 +162,7 @@ impl Writer {
         self.attempt(Self::settle)?;
         self.blank = None;
         let canvas = &mut self.canvases[image];
+        canvas.writes_all |= !canvas.flush_decides && canvas.fill.iter().any(|&byte| byte != 0);
         canvas.fill[..bytes].copy_from_slice(&sample[..bytes]);
         canvas.flush_decides = flush_decides;
         Ok(())

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::bridge::{Api, Emit, ImageFacts, Redo, Request};
 use super::delivery::Delivery;
 use super::guard::{Located, guard};
+use super::redo::Outcome;
 use super::{output, overlay};
 use crate::batch::budget;
 use crate::batch::counters::Counters;
@@ -18,9 +20,8 @@ use crate::engine::cuda::{CudaEngine, Refusal, Settings, Whereabouts};
 use crate::engine::select::{Choice, Wish, select};
 use crate::engine::{Codec, Engine, TileError, cpu};
 use crate::error::{Error, Result};
-use crate::gdal::foreign;
 use crate::gdal::vsi::{VsiFile, VsiSource};
-use crate::gdal::{jpeg2000, log};
+use crate::gdal::{foreign, jpeg2000, log};
 use crate::io::ByteSource;
 use crate::options::{self, OpenOptions, Scope};
 
@@ -119,6 +120,8 @@ pub struct Image {
     pub(super) kind: u32,
     pub(super) shared: Arc<Shared>,
     pub(super) reader: Arc<Reader>,
+    /// Tiles that only GTiff decoded.
+    pub(super) redone: AtomicU64,
 }
 
 /// The table that the shim gets.
@@ -355,6 +358,7 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
                     kind: facts.kind as u32,
                     shared,
                     reader,
+                    redone: AtomicU64::new(0),
                 }))
                 .cast_mut())
             }
@@ -407,40 +411,33 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
             unsafe { std::slice::from_raw_parts(request.bands, request.band_count as usize) };
         // SAFETY: GDAL checked the window and vouches for the buffer.
         let delivery = unsafe { Delivery::new(&image.reader, request, bands, image.kind) };
+        let delivery = delivery.redone_by(image);
         let outcome = image.reader.read(&delivery);
         image.shared.tell();
-        let failed = outcome?;
-        // Only now it turned out: offsets that libtiff mends.
-        let left = failed.iter().find(|f| matches!(f.error, Error::Unsupported(_)));
-        let left = left.filter(|_| !image.is_ours_alone());
-        if let Some(TileError { error, .. }) = left {
-            image.shared.leave_to_gtiff(&image.path, "read", error);
-            return Ok(2);
-        }
-        for tile in &failed {
-            if !image.redo(&delivery, request, bands, tile) {
-                return Ok(1);
-            }
-        }
-        Ok(0)
+        outcome?;
+        Ok(match delivery.outcome() {
+            Outcome::Delivered => 0,
+            Outcome::Failed => 1,
+            Outcome::Left => 2,
+        })
     })
 }
 
 impl Image {
+    /// Notes why the image is left to GTiff.
+    pub(super) fn leave(&self, error: &Error) {
+        self.shared.leave_to_gtiff(&self.path, "read", error);
+    }
+
     /// Whether GTiff has no codec for its tiles.
-    fn is_ours_alone(&self) -> bool {
+    pub(super) fn is_ours_alone(&self) -> bool {
         matches!(self.reader.image().spec.codec, Codec::Jpeg2000(_))
     }
 
     /// Asks GTiff for a tile that the engine failed on. What GTiff makes of it
     /// counts: its pixels, or its error beside ours.
-    fn redo(
-        &self,
-        delivery: &Delivery<'_>,
-        request: &Request,
-        bands: &[c_int],
-        failed: &TileError,
-    ) -> bool {
+    pub(super) fn redo(&self, delivery: &Delivery<'_>, failed: &TileError) -> bool {
+        let (request, bands) = delivery.request();
         let grid = &self.reader.image().grid;
         let tile = grid.tile(failed.id);
         let Some(part) = grid.rect(tile).intersect(&delivery.window()) else { return true };

@@ -21,7 +21,7 @@ GPUGTiffOutput::GPUGTiffOutput(std::unique_ptr<GPUGTiffHollow> poHollow,
     nRasterYSize = nRows;
     for (int i = 1; i <= poInner->GetRasterCount(); ++i)
         SetBand(i, new GPUGTiffOutputBand(this, i, 0, nRows));
-    UpdateFill();
+    UpdateFill(1);
 }
 
 GPUGTiffOutput::~GPUGTiffOutput()
@@ -29,13 +29,14 @@ GPUGTiffOutput::~GPUGTiffOutput()
     CloseInner();
 }
 
-// What stands where nothing was written is GTiff's nodata value.
-void GPUGTiffOutput::UpdateFill()
+// What stands where nothing was written is GTiff's nodata value. A file has one: that
+// of the band where it was last set or deleted.
+void GPUGTiffOutput::UpdateFill(int nBandIn)
 {
     if (!m_poOutput)
         return;
     GByte abySample[16] = {};
-    GPUGTiffFillSample(m_poInner->GetRasterBand(1), abySample);
+    GPUGTiffFillSample(m_poInner->GetRasterBand(nBandIn), abySample);
     g_poApi->output_set_fill(m_poOutput.get(), abySample);
 }
 
