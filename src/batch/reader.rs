@@ -171,10 +171,13 @@ impl Reader {
 
     /// Tells the caller of tiles up to `last` that could not be had.
     fn tell_failed(&self, caller: &dyn Caller, last: u64, work: &mut Work) {
+        if work.ended {
+            return;
+        }
         let (due, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut work.failed).into_iter().partition(|tile| tile.id <= last);
         work.failed = later;
-        work.ended |= !due.is_empty() && !caller.failed(due);
+        work.ended = !due.is_empty() && !caller.failed(due);
     }
 
     /// Delivers the caller's window from the file alone: neither the caller's cache nor the

@@ -153,8 +153,8 @@ impl Writer {
     }
 
     /// What stands where nothing was written, one sample of it. Tiles that are complete are
-    /// compared with the value before, whatever the batch size. See [`Canvas::flush_decides`].
-    pub fn set_fill(&mut self, image: usize, sample: &[u8], flush_decides: bool) -> Result<()> {
+    /// compared with the value before, whatever the batch size.
+    pub fn set_fill(&mut self, image: usize, sample: &[u8]) -> Result<()> {
         let bytes = self.canvases[image].fill.len().min(sample.len());
         if self.canvases[image].fill[..bytes] == sample[..bytes] {
             return Ok(());
@@ -164,7 +164,6 @@ impl Writer {
         let canvas = &mut self.canvases[image];
         canvas.writes_all |= !canvas.flush_decides && canvas.fill.iter().any(|&byte| byte != 0);
         canvas.fill[..bytes].copy_from_slice(&sample[..bytes]);
-        canvas.flush_decides = flush_decides;
         Ok(())
     }
 

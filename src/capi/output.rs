@@ -150,7 +150,7 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
             most_tile_bytes: shared.options.batch_bytes.max(LARGE_TILE),
         },
     )?;
-    canvas.flush_decides = flush_decides(target.kind as u32, &canvas.fill);
+    canvas.flush_decides = flush_decides(target.kind as u32);
     let tile_bytes = canvas.spec.tile_bytes();
     let whole = canvas.places.len() as u64 * tile_bytes as u64;
     let size = options.size.unwrap_or(match whole > SAFE_BYTES {
@@ -235,22 +235,20 @@ pub(super) unsafe extern "C" fn output_add_mask(
 /// Whether a flush decides for good that tiles of the fill value are left out. GTiff never leaves out
 /// tiles of complex numbers, nor of 64-bit integers that have a nodata value, and keeps what they
 /// hold whatever becomes of the nodata value.
-fn flush_decides(kind: u32, fill: &[u8]) -> bool {
+fn flush_decides(kind: u32) -> bool {
     use gdal_sys::GDALDataType::{GDT_CFloat64, GDT_CInt16, GDT_Int64, GDT_UInt64};
     let complex = (GDT_CInt16..=GDT_CFloat64).contains(&kind);
-    let long = [GDT_Int64, GDT_UInt64].contains(&kind);
-    !(complex || long && fill.iter().any(|&byte| byte != 0))
+    !complex && ![GDT_Int64, GDT_UInt64].contains(&kind)
 }
 
 pub(super) unsafe extern "C" fn output_set_fill(output: *mut Output, sample: *const c_void) {
     guard((), || {
         // SAFETY: a handle from `output_create`.
-        let output = unsafe { &*output };
-        let mut writer = output.writer()?;
+        let mut writer = unsafe { &*output }.writer()?;
         let bytes = writer.canvas(0).spec.sample.bytes();
         // SAFETY: the shim passes one sample.
         let sample = unsafe { std::slice::from_raw_parts(sample.cast(), bytes) };
-        writer.set_fill(0, sample, flush_decides(output.kind, sample))
+        writer.set_fill(0, sample)
     });
 }
 

