@@ -23,7 +23,10 @@ pub enum Place {
     Waiting(Slot, u32),
     /// In the file.
     There(Strile),
-    /// Left out of the file: it holds the fill value only.
+    /// Complete, and nothing but one of [`Canvas::fills`]: whether it is left out is decided by
+    /// the next flush, since the fill value may change until then.
+    Blank(u32),
+    /// Left out of the file: it held the fill value only when the file was flushed or finished.
     LeftOut,
 }
 
@@ -72,6 +75,13 @@ pub struct Canvas {
     pub strips: bool,
     /// One sample of what stands where nothing was written.
     pub fill: Vec<u8>,
+    /// A flush decides for good which tiles are left out.
+    pub flush_decides: bool,
+    /// Nothing that was written is left out any more: GTiff 3.6 keeps the tag of a 64-bit nodata
+    /// value that was deleted, so that what is left out would read as the former value.
+    pub writes_all: bool,
+    /// The fill values of tiles that are [`Place::Blank`].
+    pub fills: Vec<Vec<u8>>,
     /// What has become of each tile.
     pub places: Vec<Place>,
     /// The tiles that are open.
@@ -84,7 +94,37 @@ impl Canvas {
         let tiles = u64::from(grid.across()) * u64::from(grid.down()) * u64::from(grid.planes);
         let fill = vec![0; spec.sample.bytes()];
         let places = vec![Place::Absent; tiles as usize];
-        Canvas { spec, grid, level, sparse, strips, fill, places, open: HashMap::new() }
+        let (fills, open) = (Vec::new(), HashMap::new());
+        let (flush_decides, writes_all) = (true, false);
+        Canvas {
+            spec,
+            grid,
+            level,
+            sparse,
+            strips,
+            fill,
+            flush_decides,
+            writes_all,
+            fills,
+            places,
+            open,
+        }
+    }
+
+    /// The place of a tile that holds nothing but today's fill value.
+    pub fn blank(&mut self) -> Place {
+        if self.fills.last() != Some(&self.fill) {
+            self.fills.push(self.fill.clone());
+        }
+        Place::Blank(self.fills.len() as u32 - 1)
+    }
+
+    /// One sample of what a tile that is not stored holds.
+    pub fn fill_at(&self, place: Place) -> &[u8] {
+        match place {
+            Place::Blank(fill) => &self.fills[fill as usize],
+            _ => &self.fill,
+        }
     }
 
     /// Bytes of one plane of a tile.
@@ -93,10 +133,15 @@ impl Canvas {
     }
 
     /// A plane of fill.
-    pub fn blank_plane(&self, mut buffer: Vec<u8>) -> Vec<u8> {
+    pub fn blank_plane(&self, buffer: Vec<u8>) -> Vec<u8> {
+        self.plane_of(&self.fill, buffer)
+    }
+
+    /// A plane of one value.
+    pub fn plane_of(&self, sample: &[u8], mut buffer: Vec<u8>) -> Vec<u8> {
         buffer.clear();
         buffer.resize(self.plane_bytes(), 0);
-        put_fill(&mut buffer, &self.fill);
+        put_fill(&mut buffer, sample);
         buffer
     }
 

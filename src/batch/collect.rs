@@ -211,7 +211,7 @@ impl Writer {
                 self.ages.insert(touched, (image, id));
                 return Ok(());
             }
-            Place::Absent => {
+            Place::Absent | Place::LeftOut => {
                 let planes = (0..samples).map(|_| Plane::default()).collect();
                 self.insert(image, id, OpenTile { planes, touched });
             }
@@ -263,9 +263,12 @@ impl Writer {
         for plane in planes {
             closed.push(match plane.data {
                 PlaneData::Memory(data) => data,
+                // As GTiff: a band that nobody wrote, of a tile that others wrote to, is zero.
                 PlaneData::None => {
-                    let spare = self.spare.pop().unwrap_or_default();
-                    self.canvases[image].blank_plane(spare)
+                    let mut zeros = self.spare.pop().unwrap_or_default();
+                    zeros.clear();
+                    zeros.resize(bytes, 0);
+                    zeros
                 }
                 PlaneData::Spilled(slot) => {
                     let mut data = self.spare.pop().unwrap_or_default();
@@ -316,7 +319,7 @@ impl Writer {
         for tile in canvas.tiles(window, &[band]) {
             let place = canvas.places[canvas.grid.index(tile) as usize];
             if let Some(part) = canvas.grid.rect(tile).intersect(window)
-                && !matches!(place, Place::Absent | Place::LeftOut)
+                && !matches!(place, Place::Absent | Place::Blank(_) | Place::LeftOut)
             {
                 pixels += u64::from(part.width) * u64::from(part.height);
             }
@@ -357,8 +360,8 @@ impl Writer {
                 }
                 return Ok(());
             }
-            Place::Absent | Place::LeftOut => {
-                put_fill(to, &canvas.fill);
+            place @ (Place::Absent | Place::Blank(_) | Place::LeftOut) => {
+                put_fill(to, canvas.fill_at(place));
                 return Ok(());
             }
             _ => {}
@@ -382,7 +385,7 @@ impl Writer {
         self.courier.wait()?;
         let canvas = &self.canvases[image];
         let mut fill = vec![0; canvas.spec.tile_bytes()];
-        put_fill(&mut fill, &canvas.fill);
+        put_fill(&mut fill, canvas.fill_at(canvas.places[id as usize]));
         let (source, offset, len): (Arc<dyn ByteSource>, u64, u32) =
             match canvas.places[id as usize] {
                 Place::There(strile) => (self.sink.clone(), strile.offset, strile.len),

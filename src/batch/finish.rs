@@ -53,9 +53,47 @@ impl Writer {
             self.land()?;
         }
         match mode {
-            Mode::Closing => self.fill_up_to(self.canvases.len(), 0),
-            _ => self.append_all_waiting(),
+            Mode::Closing => self.fill_up_to(self.canvases.len(), 0)?,
+            _ => self.append_all_waiting()?,
         }
+        (0..self.canvases.len()).try_for_each(|image| self.decide_blanks(image, mode))
+    }
+
+    /// Leaves out the tiles that hold today's fill value, and writes those that hold a former one,
+    /// or that are in the file already.
+    fn decide_blanks(&mut self, image: usize, mode: Mode) -> Result<()> {
+        if self.canvases[image].fills.is_empty() {
+            return Ok(());
+        }
+        // The last one that was encoded: its value, its rows, its bytes.
+        let mut last: Option<(u32, usize, Vec<u8>)> = None;
+        let for_good = mode == Mode::Closing || self.canvases[image].flush_decides;
+        for id in 0..self.canvases[image].places.len() as u64 {
+            let canvas = &self.canvases[image];
+            let Place::Blank(fill) = canvas.places[id as usize] else { continue };
+            let sample = &canvas.fills[fill as usize];
+            let in_file = self.homes.contains_key(&(image, id));
+            if *sample == canvas.fill && !canvas.writes_all && !in_file {
+                if for_good {
+                    self.canvases[image].places[id as usize] = Place::LeftOut;
+                }
+                continue;
+            }
+            let rows = canvas.job(id).rows;
+            let known = last.take().filter(|(of, its, _)| (*of, *its) == (fill, rows));
+            let bytes = match known {
+                Some((.., bytes)) => bytes,
+                None => self.encode_blank(image, id, &sample.clone())?,
+            };
+            let mut run = Run::default();
+            self.place(image, id, &bytes, &mut run)?;
+            self.write_run(&mut run)?;
+            last = Some((fill, rows, bytes));
+        }
+        if for_good {
+            self.canvases[image].fills.clear();
+        }
+        Ok(())
     }
 
     fn append_all_waiting(&mut self) -> Result<()> {
@@ -94,7 +132,7 @@ impl Writer {
         let rows = self.canvases[image].job(id).rows;
         let bytes = match self.blank.take() {
             Some((at, its, bytes)) if (at, its) == (image, rows) => bytes,
-            _ => self.encode_blank(image, id)?,
+            _ => self.encode_blank(image, id, &self.canvases[image].fill.clone())?,
         };
         let strile = Strile { offset: self.end, len: bytes.len() as u32 };
         // Zeros behind the end of the file are there without being written.
@@ -108,15 +146,16 @@ impl Writer {
         Ok(())
     }
 
-    fn encode_blank(&mut self, image: usize, id: u64) -> Result<Vec<u8>> {
+    /// An encoded tile of one value.
+    fn encode_blank(&mut self, image: usize, id: u64, sample: &[u8]) -> Result<Vec<u8>> {
         let batch = self.batch(image, &[id]);
         let canvas = &self.canvases[image];
-        let planes = vec![canvas.blank_plane(Vec::new()); canvas.spec.samples];
+        let planes = vec![canvas.plane_of(sample, Vec::new()); canvas.spec.samples];
         let cargo = Cargo {
             pixels: Pixels::Collected(HashMap::from([(id, planes)])),
             spec: Arc::clone(&canvas.spec),
             grid: canvas.grid,
-            fill: canvas.fill.clone(),
+            fill: sample.to_vec(),
             sparse: false,
             watch: Arc::default(),
         };
@@ -145,7 +184,7 @@ impl Writer {
             directory.set_height(canvas.grid.height);
             let strile = |place: &Place| match place {
                 Place::There(strile) => Ok(*strile),
-                Place::LeftOut | Place::Absent => Ok(Strile::default()),
+                Place::LeftOut | Place::Blank(_) | Place::Absent => Ok(Strile::default()),
                 _ => Err(Error::Device("internal error: a tile is not in the file".into())),
             };
             let striles: Result<Vec<Strile>> = canvas.places.iter().map(strile).collect();

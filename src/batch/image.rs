@@ -498,10 +498,16 @@ fn sample(layout: &Layout, expected: &Expected) -> Result<Sample> {
     if bits != u16::from(bytes) * 8 || !matches!(bytes, 1 | 2 | 4 | 8 | 16) {
         return unsupported(format!("{bits}-bit samples of format {}", layout.sample_format));
     }
-    // Sample formats 5 and 6 are complex: two numbers in one sample.
+    // Sample formats 5 and 6 are complex: two numbers in one sample. Their bytes are swapped as
+    // libtiff does it, which knows these sizes only, and these only if BitsPerSample comes first.
     let complex = matches!(layout.sample_format, 5 | 6);
     if complex && bytes == 1 || !complex && bytes == 16 {
         return unsupported(format!("{bits}-bit samples of format {}", layout.sample_format));
     }
-    Ok(Sample::Whole { bytes, unit: if complex { bytes / 2 } else { bytes } })
+    let unit = match (layout.sample_format, bytes) {
+        (_, 16) => 8,
+        (5, 4) | (5 | 6, 8) if layout.bits_first => bytes / 2,
+        _ => bytes,
+    };
+    Ok(Sample::Whole { bytes, unit })
 }

@@ -21,6 +21,8 @@ use crate::process::pool;
 
 /// Planes that are followed at once; beyond that a caller is not walking.
 const MOST_WALKS: usize = 64;
+/// Tiles that are planned at once, so that a window of millions takes no memory for each.
+const GROUP: usize = 1 << 16;
 /// Loads of one walk: one being taken, one being made.
 const LOADS: usize = 2;
 
@@ -43,6 +45,9 @@ pub trait Caller: PixelSink {
     fn is_pipelined(&self) -> bool {
         false
     }
+    /// Tiles that could not be had, told after each batch: false ends the request. All others before
+    /// them were delivered.
+    fn failed(&self, tiles: Vec<TileError>) -> bool;
     /// Told the fraction done from time to time; false stops the request.
     fn progress(&self, done: f64) -> bool;
     /// Ends what `expect` began; `put` was called if `delivered`.
@@ -78,6 +83,11 @@ impl Drop for Reader {
 struct Work {
     /// The caller walks.
     streaming: bool,
+    /// The caller's share of the whole that is done, and that this group of tiles adds.
+    done: f64,
+    share: f64,
+    /// The caller gave up.
+    ended: bool,
     pending: Vec<TileJob>,
     failed: Vec<TileError>,
     /// Something had to be decoded, now or ahead.
@@ -106,32 +116,26 @@ impl Reader {
         self.engine.reads_parts() && self.image.is_as_good_as_kept(tile, window)
     }
 
-    /// Delivers the caller's window. Tiles that could not be had come back with
-    /// their reasons; everything else was delivered.
-    pub fn read(&self, caller: &dyn Caller) -> Result<Vec<TileError>> {
+    /// Delivers the caller's window, but for tiles that could not be had, which it is told of.
+    pub fn read(&self, caller: &dyn Caller) -> Result<()> {
         self.ahead.with(|state| self.read_with(state, caller))
     }
 
-    fn read_with(&self, state: &mut State, caller: &dyn Caller) -> Result<Vec<TileError>> {
+    fn read_with(&self, state: &mut State, caller: &dyn Caller) -> Result<()> {
         state.used = Instant::now();
         let cover = self.image.grid.cover(&caller.window());
         let way = self.step(state, caller);
         let mut work = Work { streaming: way.is_some(), ..Work::default() };
-        let missing: Vec<Tile> = self
-            .image
-            .grid
-            .tiles(cover, caller.planes())
-            .filter(|&tile| !self.serve(state, caller, tile, &mut work))
-            .collect();
-        self.image.fetch(&missing);
-        for tile in missing {
-            self.plan(caller, tile, &mut work);
-        }
-        let pending = std::mem::take(&mut work.pending);
-        if self.must_hold(caller, &pending) {
-            self.hold(state, caller, pending, &mut work)?;
-        } else {
-            self.decode(caller, pending, &mut work)?;
+        let all = cover.len() as f64 * caller.planes().len() as f64;
+        let mut tiles = self.image.grid.tiles(cover, caller.planes());
+        while !work.ended {
+            let group: Vec<Tile> = tiles.by_ref().take(GROUP).collect();
+            if group.is_empty() {
+                break;
+            }
+            work.share = group.len() as f64 / all;
+            self.read_group(state, caller, group, &mut work)?;
+            work.done += work.share;
         }
         // A GPU is kept busy by what lies ahead; cores have the caller's own work.
         let idle = !caller.is_pipelined() || self.engine.ahead() > 1;
@@ -139,9 +143,41 @@ impl Reader {
             self.advance(state, caller.planes(), way, cover);
         }
         state.used = Instant::now();
-        // The first is told, whoever was first to fail.
-        work.failed.sort_by_key(|tile| tile.id);
-        Ok(work.failed)
+        Ok(())
+    }
+
+    /// Delivers some of the window's tiles.
+    fn read_group(
+        &self,
+        state: &mut State,
+        caller: &dyn Caller,
+        mut group: Vec<Tile>,
+        work: &mut Work,
+    ) -> Result<()> {
+        group.retain(|&tile| !self.serve(state, caller, tile, work));
+        self.image.fetch(&group);
+        for tile in group {
+            self.plan(caller, tile, work);
+        }
+        let pending = std::mem::take(&mut work.pending);
+        if self.must_hold(caller, &pending) {
+            self.hold(state, caller, pending, work)?;
+        } else {
+            self.decode(caller, pending, work)?;
+        }
+        self.tell_failed(caller, u64::MAX, work);
+        Ok(())
+    }
+
+    /// Tells the caller of tiles up to `last` that could not be had.
+    fn tell_failed(&self, caller: &dyn Caller, last: u64, work: &mut Work) {
+        if work.ended {
+            return;
+        }
+        let (due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut work.failed).into_iter().partition(|tile| tile.id <= last);
+        work.failed = later;
+        work.ended = !due.is_empty() && !caller.failed(due);
     }
 
     /// Delivers the caller's window from the file alone: neither the caller's cache nor the
@@ -159,9 +195,9 @@ impl Reader {
                 Ok(None) | Err(_) => return Ok(false),
             }
         }
-        let mut work = Work { streaming: true, ..Work::default() };
+        let mut work = Work { streaming: true, share: 1., ..Work::default() };
         self.decode(caller, tiles, &mut work)?;
-        Ok(work.failed.is_empty())
+        Ok(!work.ended)
     }
 
     /// Serves a tile from where it is already; false if it is nowhere.
@@ -272,9 +308,17 @@ impl Reader {
             let ready = self.decode_one(caller, chunk, now, batch, work);
             staged.extend(next.zip(ready));
             done += chunk.len();
-            if !caller.progress(done as f64 / tiles.len() as f64) {
+            self.tell_failed(caller, chunk.last().map_or(0, |job| job.id), work);
+            if work.ended {
+                break;
+            }
+            let share = work.share * done as f64 / tiles.len() as f64;
+            if !caller.progress(work.done + share) {
                 return Err(Error::Interrupted);
             }
+        }
+        for job in staged.into_iter().flat_map(|(chunk, _)| chunk) {
+            caller.settle(self.image.grid.tile(job.id), false);
         }
         Ok(())
     }

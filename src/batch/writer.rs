@@ -4,7 +4,8 @@
 //! after image, whatever order they come in: one that is encoded before its turn waits in a
 //! scratch file. So the bytes of the file do not depend on who wrote first, on the batch size or
 //! on the number of threads. A tile that is written again after it was appended is replaced in
-//! place if it fits, else appended.
+//! place if it fits, else appended. A tile that holds the fill value only is left out by the next
+//! flush if that is still the fill value then; else an encoded tile of the former value is written.
 //!
 //! The file's first 16 bytes stay zero until everything else is there; with the next write after
 //! a flush they are zero again. After an error nothing more is written.
@@ -158,11 +159,19 @@ impl Writer {
         &self.canvases[image]
     }
 
-    /// What stands where nothing was written, one sample of it.
-    pub fn set_fill(&mut self, image: usize, sample: &[u8]) {
-        let fill = &mut self.canvases[image].fill;
-        let bytes = fill.len().min(sample.len());
-        fill[..bytes].copy_from_slice(&sample[..bytes]);
+    /// What stands where nothing was written, one sample of it. Tiles that are complete are
+    /// compared with the value before, whatever the batch size.
+    pub fn set_fill(&mut self, image: usize, sample: &[u8]) -> Result<()> {
+        let bytes = self.canvases[image].fill.len().min(sample.len());
+        if self.canvases[image].fill[..bytes] == sample[..bytes] {
+            return Ok(());
+        }
+        self.attempt(Self::settle)?;
+        self.blank = None;
+        let canvas = &mut self.canvases[image];
+        canvas.writes_all |= !canvas.flush_decides && canvas.fill.iter().any(|&byte| byte != 0);
+        canvas.fill[..bytes].copy_from_slice(&sample[..bytes]);
+        Ok(())
     }
 
     /// Runs `work` unless something failed before; remembers if it fails.
@@ -327,7 +336,9 @@ impl Writer {
         }
         let home = self.homes.remove(&(image, id));
         let place = if bytes.is_empty() {
-            Place::LeftOut
+            // Its home is kept: what a flush wrote is replaced and not left out.
+            self.homes.extend(home.map(|home| ((image, id), home)));
+            self.canvases[image].blank()
         } else if let Some(home) = home.filter(|home| bytes.len() <= home.len as usize) {
             // What was there before may still be on its way.
             self.courier.wait()?;
@@ -381,7 +392,7 @@ impl Writer {
         while let Some(canvas) = self.canvases.get(self.turn.0) {
             let id = self.turn.1 as usize;
             match canvas.places.get(id) {
-                Some(Place::There(_) | Place::LeftOut) => self.turn.1 += 1,
+                Some(Place::There(_) | Place::Blank(_) | Place::LeftOut) => self.turn.1 += 1,
                 Some(&Place::Waiting(slot, len)) => {
                     self.write_run(run)?;
                     let place = self.append_waiting(slot, len)?;

@@ -1,15 +1,18 @@
 //! A GDAL request as the batching layer's caller: serves from and feeds GDAL's
 //! block cache, and puts pixels into the buffer that GDAL was given.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::bridge::{Block, Request};
+use super::handles::Image;
 use super::place::{self, From, Size, To};
+use super::redo::Outcome;
 use crate::batch::plan::{Rect, Tile};
 use crate::batch::reader::{Caller, Reader};
-use crate::engine::{PixelSink, Pixels};
+use crate::engine::{PixelSink, Pixels, TileError};
 use crate::process::memory;
 
 /// More bands than this are not all kept because one was asked for, as in GTiff.
@@ -26,6 +29,9 @@ pub(super) struct Delivery<'a> {
     planes: Vec<u32>,
     policy: Policy,
     kept: Mutex<HashMap<u64, Vec<KeptBlock>>>,
+    /// Whose dataset is asked for tiles that fail.
+    image: Option<&'a Image>,
+    outcome: Cell<Outcome>,
 }
 
 /// What goes into GDAL's cache besides tiles that the window covers in part.
@@ -47,7 +53,7 @@ struct KeptBlock {
 
 // SAFETY: workers only call `put`, which writes through the request's and the
 // blocks' pointers to the places of one tile, and each tile is put once. GDAL's
-// callbacks are called by the other methods, on the calling thread.
+// callbacks are called, and `outcome` is used, by the other methods, on the calling thread.
 unsafe impl Sync for Delivery<'_> {}
 
 impl<'a> Delivery<'a> {
@@ -83,8 +89,24 @@ impl<'a> Delivery<'a> {
             // The next request is for another band of the same tiles.
             always: image.grid.planes == 1 && some_bands && all_bands,
         };
-        let kept = Mutex::default();
-        Delivery { reader, request, kind, window, bands, planes, policy, kept }
+        let (kept, image, outcome) = (Mutex::default(), None, Cell::new(Outcome::Delivered));
+        Delivery { reader, request, kind, window, bands, planes, policy, kept, image, outcome }
+    }
+
+    /// The same, with tiles that fail asked from the dataset of `image`.
+    pub(super) fn redone_by(mut self, image: &'a Image) -> Delivery<'a> {
+        self.image = Some(image);
+        self
+    }
+
+    /// What became of tiles that failed.
+    pub(super) fn outcome(&self) -> Outcome {
+        self.outcome.get()
+    }
+
+    /// The request and its bands.
+    pub(super) fn request(&self) -> (&'a Request, &'a [c_int]) {
+        (self.request, self.bands)
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<u64, Vec<KeptBlock>>> {
@@ -372,6 +394,13 @@ impl Caller for Delivery<'_> {
                 place::fill(value, self.kind, self.target(i, part.x, part.y), size);
             }
         }
+    }
+
+    fn failed(&self, mut tiles: Vec<TileError>) -> bool {
+        // Apart from the dataset one is enough to give up.
+        let Some(image) = self.image else { return false };
+        self.outcome.set(image.redo_all(self, &mut tiles));
+        self.outcome.get() == Outcome::Delivered
     }
 
     fn progress(&self, done: f64) -> bool {

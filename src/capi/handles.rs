@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::bridge::{Api, Emit, ImageFacts, Redo, Request};
 use super::delivery::Delivery;
 use super::guard::{Located, guard};
+use super::redo::Outcome;
 use super::{output, overlay};
 use crate::batch::budget;
 use crate::batch::counters::Counters;
@@ -20,7 +22,7 @@ use crate::engine::select::{Choice, Wish, select};
 use crate::engine::{Codec, Engine, TileError, cpu};
 use crate::error::{Error, Result};
 use crate::gdal::vsi::{VsiFile, VsiSource};
-use crate::gdal::{debug, excerpt, jpeg2000, log};
+use crate::gdal::{debug, excerpt, foreign, jpeg2000, log};
 use crate::io::ByteSource;
 use crate::options::{self, OpenOptions, Scope};
 
@@ -28,6 +30,8 @@ use crate::options::{self, OpenOptions, Scope};
 pub struct File {
     pub(super) path: String,
     pub(super) source: Result<Arc<dyn ByteSource>>,
+    /// In a file system that is not GDAL's own: it has one handle, GTiff's, and one thread.
+    pub(super) foreign: bool,
     /// What GTiff is shown instead, where it has no codec.
     pub(super) shown: Option<overlay::Shown>,
     pub(super) shared: Arc<Shared>,
@@ -137,6 +141,8 @@ pub struct Image {
     pub(super) kind: u32,
     pub(super) shared: Arc<Shared>,
     pub(super) reader: Arc<Reader>,
+    /// Tiles that only GTiff decoded.
+    pub(super) redone: AtomicU64,
 }
 
 /// The table that the shim gets.
@@ -234,7 +240,10 @@ pub(crate) unsafe fn pairs(list: *const *const c_char) -> Vec<(String, String)> 
 
 /// # Safety
 /// `open` must be NULL or a VSI handle of the path.
-unsafe fn source(path: &str, open: *mut c_void) -> Result<Arc<dyn ByteSource>> {
+unsafe fn source(path: &str, open: *mut c_void, foreign: bool) -> Result<Arc<dyn ByteSource>> {
+    if foreign {
+        return Err(Error::Unsupported(foreign::REASON.into()));
+    }
     // SAFETY: the caller's promise.
     Ok(Arc::new(VsiSource::new(unsafe { VsiFile::open(path, open.cast()) }?)))
 }
@@ -282,12 +291,13 @@ unsafe fn open_file(path: &str, pairs: &[(String, String)], open: *mut c_void) -
         settings,
         devices: Mutex::default(),
     };
+    let foreign = foreign::is_foreign(path);
     // SAFETY: the caller's promise.
-    let source = unsafe { source(path, open) };
+    let source = unsafe { source(path, open, foreign) };
     if let Ok(source) = &source {
         shared.choice.engine.admit(source)?;
     }
-    Ok(File { source, path: path.to_string(), shown: None, shared: Arc::new(shared) })
+    Ok(File { source, foreign, path: path.to_string(), shown: None, shared: Arc::new(shared) })
 }
 
 /// Says why a claimed file is GTiff's after all. GTiff judges open options itself; a configuration
@@ -324,9 +334,11 @@ unsafe extern "C" fn file_beside(file: *const File, path: *const c_char) -> *mut
     guard(std::ptr::null_mut(), || {
         // SAFETY: a handle from `file_open` and a C string.
         let (file, path) = unsafe { (&*file, text(path)) };
+        let foreign = foreign::is_foreign(&path);
         // SAFETY: no handle.
-        let source = unsafe { source(&path, std::ptr::null_mut()) };
-        let beside = File { source, path, shown: None, shared: Arc::clone(&file.shared) };
+        let source = unsafe { source(&path, std::ptr::null_mut(), foreign) };
+        let shared = Arc::clone(&file.shared);
+        let beside = File { source, foreign, path, shown: None, shared };
         Ok(Box::into_raw(Box::new(beside)))
     })
 }
@@ -343,7 +355,8 @@ unsafe extern "C" fn file_free(file: *mut File) {
 
 unsafe extern "C" fn file_threads(file: *const File) -> c_int {
     // SAFETY: a handle from `file_open`.
-    unsafe { &*file }.shared.options.threads as c_int
+    let file = unsafe { &*file };
+    if file.foreign { 1 } else { file.shared.options.threads as c_int }
 }
 
 unsafe extern "C" fn file_describe(file: *const File, context: *mut c_void, emit: Emit) {
@@ -397,6 +410,7 @@ unsafe extern "C" fn image_open(file: *const File, facts: *const ImageFacts) -> 
                     kind: facts.kind as u32,
                     shared,
                     reader,
+                    redone: AtomicU64::new(0),
                 }))
                 .cast_mut())
             }
@@ -455,40 +469,33 @@ unsafe extern "C" fn image_read(image: *const Image, request: *const Request) ->
             unsafe { std::slice::from_raw_parts(request.bands, request.band_count as usize) };
         // SAFETY: GDAL checked the window and vouches for the buffer.
         let delivery = unsafe { Delivery::new(&image.reader, request, bands, image.kind) };
+        let delivery = delivery.redone_by(image);
         let outcome = image.reader.read(&delivery);
         image.shared.tell();
-        let failed = outcome?;
-        // Only now it turned out: offsets that libtiff mends.
-        let left = failed.iter().find(|f| matches!(f.error, Error::Unsupported(_)));
-        let left = left.filter(|_| !image.is_ours_alone());
-        if let Some(TileError { error, .. }) = left {
-            image.shared.leave_to_gtiff(&image.path, "read", error);
-            return Ok(2);
-        }
-        for tile in &failed {
-            if !image.redo(&delivery, request, bands, tile) {
-                return Ok(1);
-            }
-        }
-        Ok(0)
+        outcome?;
+        Ok(match delivery.outcome() {
+            Outcome::Delivered => 0,
+            Outcome::Failed => 1,
+            Outcome::Left => 2,
+        })
     })
 }
 
 impl Image {
+    /// Notes why the image is left to GTiff.
+    pub(super) fn leave(&self, error: &Error) {
+        self.shared.leave_to_gtiff(&self.path, "read", error);
+    }
+
     /// Whether GTiff has no codec for its tiles.
-    fn is_ours_alone(&self) -> bool {
+    pub(super) fn is_ours_alone(&self) -> bool {
         matches!(self.reader.image().spec.codec, Codec::Jpeg2000(_))
     }
 
     /// Asks GTiff for a tile that the engine failed on. What GTiff makes of it
     /// counts: its pixels, or its error beside ours.
-    fn redo(
-        &self,
-        delivery: &Delivery<'_>,
-        request: &Request,
-        bands: &[c_int],
-        failed: &TileError,
-    ) -> bool {
+    pub(super) fn redo(&self, delivery: &Delivery<'_>, failed: &TileError) -> bool {
+        let (request, bands) = delivery.request();
         let grid = &self.reader.image().grid;
         let tile = grid.tile(failed.id);
         let Some(part) = grid.rect(tile).intersect(&delivery.window()) else { return true };

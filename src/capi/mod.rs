@@ -13,6 +13,7 @@ mod offer;
 pub mod output;
 mod overlay;
 mod place;
+mod redo;
 
 pub(crate) use apart::NOBODY;
 pub(crate) use guard::panic_text;

@@ -16,9 +16,9 @@ use crate::batch::writer::{Size, Writer};
 use crate::engine::Codec;
 use crate::error::{Cause, Error, Result};
 use crate::gdal::beside::Beside;
-use crate::gdal::log;
 use crate::gdal::sink::{VsiSink, free_space};
 use crate::gdal::vsi::{VsiFile, VsiSource};
+use crate::gdal::{foreign, log};
 use crate::io::ByteSink;
 use crate::io::scratch::Scratch;
 use crate::options::create::{Asked, CreateOptions, hollow_rows, is_true, prepare};
@@ -132,6 +132,9 @@ fn open_hollow(path: &str) -> Result<VsiSource> {
 /// # Safety
 /// The struct's strings must be C strings, its lists such lists.
 unsafe fn create(file: &File, target: &Target) -> Result<Output> {
+    if file.foreign {
+        return Err(Error::Unsupported(foreign::REASON.into()));
+    }
     // SAFETY: the caller's promise.
     let (path, hollow, list, for_gtiff) = unsafe {
         let lists = (pairs(target.options), pairs(target.gtiff_options));
@@ -140,7 +143,7 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     let shared = Arc::clone(&file.shared);
     let options = CreateOptions::parse(&for_gtiff, &list);
     let hollow = open_hollow(&hollow)?;
-    let canvas = Template::read(&hollow)?.canvas(
+    let mut canvas = Template::read(&hollow)?.canvas(
         0,
         &Wanted {
             height: target.height as u32,
@@ -151,6 +154,7 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
             most_tile_bytes: shared.options.batch_bytes.max(LARGE_TILE),
         },
     )?;
+    canvas.flush_decides = flush_decides(target.kind as u32);
     let tile_bytes = canvas.spec.tile_bytes();
     let whole = canvas.places.len() as u64 * tile_bytes as u64;
     let size = options.size.unwrap_or(match whole > SAFE_BYTES {
@@ -236,14 +240,23 @@ pub(super) unsafe extern "C" fn output_add_mask(
     })
 }
 
+/// Whether a flush decides for good that tiles of the fill value are left out. GTiff never leaves out
+/// tiles of complex numbers, nor of 64-bit integers that have a nodata value, and keeps what they
+/// hold whatever becomes of the nodata value.
+fn flush_decides(kind: u32) -> bool {
+    use gdal_sys::GDALDataType::{GDT_CFloat64, GDT_CInt16, GDT_Int64, GDT_UInt64};
+    let complex = (GDT_CInt16..=GDT_CFloat64).contains(&kind);
+    !complex && ![GDT_Int64, GDT_UInt64].contains(&kind)
+}
+
 pub(super) unsafe extern "C" fn output_set_fill(output: *mut Output, sample: *const c_void) {
     guard((), || {
         // SAFETY: a handle from `output_create`.
         let mut writer = unsafe { &*output }.writer()?;
         let bytes = writer.canvas(0).spec.sample.bytes();
         // SAFETY: the shim passes one sample.
-        writer.set_fill(0, unsafe { std::slice::from_raw_parts(sample.cast(), bytes) });
-        Ok(())
+        let sample = unsafe { std::slice::from_raw_parts(sample.cast(), bytes) };
+        writer.set_fill(0, sample)
     });
 }
 

@@ -41,6 +41,10 @@ pub(super) unsafe extern "C" fn file_overlay(
             None => directory.parse().map(Wanted::Number),
         };
         let Ok(wanted) = wanted else { return Ok(std::ptr::null()) };
+        // GTiff has the only handle.
+        if file.foreign {
+            return Ok(std::ptr::null());
+        }
         let source = file.source.clone()?;
         // GTiff has said what is wrong with it.
         let Ok(overlay) = Overlay::new(&*source, wanted) else { return Ok(std::ptr::null()) };

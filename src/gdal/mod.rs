@@ -8,6 +8,7 @@ pub mod dataset;
 pub mod debug;
 pub mod excerpt;
 pub mod fetched;
+pub mod foreign;
 mod handle;
 pub mod jpeg2000;
 pub mod log;

@@ -21,7 +21,7 @@ GPUGTiffOutput::GPUGTiffOutput(std::unique_ptr<GPUGTiffHollow> poHollow,
     nRasterYSize = nRows;
     for (int i = 1; i <= poInner->GetRasterCount(); ++i)
         SetBand(i, new GPUGTiffOutputBand(this, i, 0, nRows));
-    UpdateFill();
+    UpdateFill(1);
 }
 
 GPUGTiffOutput::~GPUGTiffOutput()
@@ -29,18 +29,20 @@ GPUGTiffOutput::~GPUGTiffOutput()
     CloseInner();
 }
 
-// What stands where nothing was written is GTiff's nodata value.
-void GPUGTiffOutput::UpdateFill()
+// What stands where nothing was written is GTiff's nodata value. A file has one: that
+// of the band where it was last set or deleted.
+void GPUGTiffOutput::UpdateFill(int nBandIn)
 {
     if (!m_poOutput)
         return;
     GByte abySample[16] = {};
-    GPUGTiffFillSample(m_poInner->GetRasterBand(1), abySample);
+    GPUGTiffFillSample(m_poInner->GetRasterBand(nBandIn), abySample);
     g_poApi->output_set_fill(m_poOutput.get(), abySample);
 }
 
 // GTiff writes the tags when the first pixel comes, and again only what changes
-// afterwards. The hollow dataset gets a block that it leaves out, for the same.
+// afterwards. The hollow dataset is asked for a block that it does not have, for the
+// same: with one written, libtiff would refuse changes of some tags.
 void GPUGTiffOutput::SettleTags()
 {
     if (m_bSettled)
@@ -51,13 +53,9 @@ void GPUGTiffOutput::SettleTags()
     int nBlockY = 0;
     poFirst->GetBlockSize(&nBlockX, &nBlockY);
     const GDALDataType eType = poFirst->GetRasterDataType();
-    const int nBytes = GDALGetDataTypeSizeBytes(eType);
-    GByte abySample[16] = {};
-    GPUGTiffFillSample(poFirst, abySample);
-    std::vector<GByte> abyBlock(static_cast<size_t>(nBlockX) * nBlockY * nBytes);
-    for (size_t i = 0; i < abyBlock.size(); i += nBytes)
-        memcpy(&abyBlock[i], abySample, nBytes);
-    CPL_IGNORE_RET_VAL(poFirst->WriteBlock(0, 0, abyBlock.data()));
+    std::vector<GByte> abyBlock(static_cast<size_t>(nBlockX) * nBlockY *
+                                GDALGetDataTypeSizeBytes(eType));
+    CPL_IGNORE_RET_VAL(poFirst->ReadBlock(0, 0, abyBlock.data()));
 }
 
 GDALRasterBand *GPUGTiffOutput::Mask() const

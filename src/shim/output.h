@@ -54,7 +54,7 @@ class GPUGTiffOutput final : public GDALProxyDataset
     void Discard();
 
     CPLErr Write(int nImage, gpugtiff::Request &sRequest);
-    void UpdateFill();
+    void UpdateFill(int nBandIn);
     // To be called before the first pixel is written, as GTiff does.
     void SettleTags();
     GDALRasterBand *Mask() const;

@@ -170,14 +170,14 @@ int GPUGTiffOutputBand::IGetDataCoverageStatus(int nXOff, int nYOff, int nXSize,
 CPLErr GPUGTiffOutputBand::SetNoDataValue(double dfNoData)
 {
     const CPLErr eErr = GDALProxyRasterBand::SetNoDataValue(dfNoData);
-    Owner()->UpdateFill();
+    Owner()->UpdateFill(nBand);
     return eErr;
 }
 
 CPLErr GPUGTiffOutputBand::DeleteNoDataValue()
 {
     const CPLErr eErr = GDALProxyRasterBand::DeleteNoDataValue();
-    Owner()->UpdateFill();
+    Owner()->UpdateFill(nBand);
     return eErr;
 }
 
@@ -202,7 +202,7 @@ CPLErr GPUGTiffOutputBand::SetNoDataValueAsInt64(int64_t nNoData)
     GDALRasterBand *poInner = Inner();
     const CPLErr eErr =
         poInner ? poInner->SetNoDataValueAsInt64(nNoData) : CE_Failure;
-    Owner()->UpdateFill();
+    Owner()->UpdateFill(nBand);
     return eErr;
 }
 
@@ -211,7 +211,7 @@ CPLErr GPUGTiffOutputBand::SetNoDataValueAsUInt64(uint64_t nNoData)
     GDALRasterBand *poInner = Inner();
     const CPLErr eErr =
         poInner ? poInner->SetNoDataValueAsUInt64(nNoData) : CE_Failure;
-    Owner()->UpdateFill();
+    Owner()->UpdateFill(nBand);
     return eErr;
 }
 

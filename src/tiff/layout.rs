@@ -37,6 +37,8 @@ pub struct Layout {
     pub bits_per_sample: u16,
     /// SampleFormat of every sample: 1 unsigned, 2 signed, 3 IEEE, 5 and 6 complex.
     pub sample_format: u16,
+    /// BitsPerSample comes before SampleFormat in the directory, as it should.
+    pub bits_first: bool,
     /// The Compression tag.
     pub compression: u16,
     /// The Predictor tag where the codec has one, otherwise 1: as libtiff, which ignores the tag
@@ -87,6 +89,7 @@ impl Layout {
             samples_per_pixel: samples,
             bits_per_sample: nonzero(ifd, bits, 1, "BitsPerSample")?,
             sample_format: ifd.shared_u16(tag::SAMPLE_FORMAT, samples)?.unwrap_or(1),
+            bits_first: bits_first(ifd),
             compression,
             predictor: if has_predictor { ifd.u16(tag::PREDICTOR)?.unwrap_or(1) } else { 1 },
             photometric: ifd.u16(tag::PHOTOMETRIC)?.unwrap_or(1),
@@ -183,6 +186,12 @@ fn tile_size(ifd: &Ifd, width: u32, height: u32) -> Result<(bool, u32, u32)> {
     let rows = ifd.u32(tag::ROWS_PER_STRIP)?;
     let rows = nonzero(ifd, rows, height, "RowsPerStrip")?;
     Ok((false, width, rows.min(height)))
+}
+
+fn bits_first(ifd: &Ifd) -> bool {
+    let of =
+        |entry: &super::ifd::Entry| [tag::BITS_PER_SAMPLE, tag::SAMPLE_FORMAT].contains(&entry.tag);
+    ifd.entries().iter().find(|entry| of(entry)).is_none_or(|e| e.tag == tag::BITS_PER_SAMPLE)
 }
 
 fn refuse_volumes(ifd: &Ifd) -> Result<()> {

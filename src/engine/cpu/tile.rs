@@ -144,6 +144,16 @@ impl Worker {
         }
         plausible(spec, tile)?;
         let capacity = stored_row * spec.height;
+        if capacity > KEEP_BYTES && needed == capacity && unpacks_in_place(spec) {
+            // Where it belongs, if the sink has all of that place: a copy of a large tile is not
+            // made beside it.
+            let mut outcome = Ok(());
+            if sink.take_as_stored(tile.id, needed, &mut |memory| {
+                outcome = self.unpack_to(spec, tile, bytes, memory);
+            }) {
+                return outcome;
+            }
+        }
         if self.tile.len() < capacity {
             self.tile = Vec::new();
             self.tile = allocate(capacity, "a tile")?;
@@ -166,6 +176,25 @@ impl Worker {
             Sample::Bit { on } => expand_bits(data, spec, tile.rows, on, &mut self.scratch),
         };
         sink.put(tile.id, Pixels::whole(data, tile.rows, spec.row_bytes()));
+        Ok(())
+    }
+}
+
+impl Worker {
+    /// Decodes a whole tile of whole samples to where it belongs.
+    fn unpack_to(
+        &mut self,
+        spec: &TileSpec,
+        tile: &TileJob,
+        bytes: &[u8],
+        to: &mut [u8],
+    ) -> Result<()> {
+        let got = unpack(&mut self.codecs, spec.codec, bytes, to)
+            .map_err(|error| decode_error(error, tile))?;
+        if got < to.len() {
+            return Err(short(tile, got, to.len()));
+        }
+        undo_predictor(spec, to, &mut self.scratch);
         Ok(())
     }
 }
@@ -248,6 +277,11 @@ fn read<'a>(
     let slot = &mut buffer[..len];
     source.read_at(offset, slot)?;
     Ok(slot)
+}
+
+/// Whether what is unpacked has the size and the place of the pixels.
+fn unpacks_in_place(spec: &TileSpec) -> bool {
+    matches!(spec.sample, Sample::Whole { .. }) && !matches!(spec.codec, Codec::Jpeg2000(_))
 }
 
 /// Refuses a tile whose few bytes cannot hold what its size claims, before
