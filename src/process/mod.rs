@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 pub mod memory;
 pub mod pool;
+pub mod reserve;
 
 /// Gives freed memory back to the system; the allocator would keep it for this
 /// process.

@@ -1,5 +1,6 @@
 #include "output.h"
 
+#include "guard.h"
 #include "messages.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ GPUGTiffOutput::GPUGTiffOutput(std::unique_ptr<GPUGTiffHollow> poHollow,
 
 GPUGTiffOutput::~GPUGTiffOutput()
 {
-    CloseInner();
+    GPUGTiffGuard(CE_Failure, [this] { return CloseInner(); });
 }
 
 // What stands where nothing was written is GTiff's nodata value.
@@ -41,11 +42,10 @@ void GPUGTiffOutput::UpdateFill()
 
 // GTiff writes the tags when the first pixel comes, and again only what changes
 // afterwards. The hollow dataset gets a block that it leaves out, for the same.
-void GPUGTiffOutput::SettleTags()
+bool GPUGTiffOutput::SettleTags()
 {
     if (m_bSettled)
-        return;
-    m_bSettled = true;
+        return true;
     GDALRasterBand *poFirst = m_poInner->GetRasterBand(1);
     int nBlockX = 0;
     int nBlockY = 0;
@@ -54,10 +54,17 @@ void GPUGTiffOutput::SettleTags()
     const int nBytes = GDALGetDataTypeSizeBytes(eType);
     GByte abySample[16] = {};
     GPUGTiffFillSample(poFirst, abySample);
-    std::vector<GByte> abyBlock(static_cast<size_t>(nBlockX) * nBlockY * nBytes);
-    for (size_t i = 0; i < abyBlock.size(); i += nBytes)
-        memcpy(&abyBlock[i], abySample, nBytes);
-    CPL_IGNORE_RET_VAL(poFirst->WriteBlock(0, 0, abyBlock.data()));
+    auto pabyBlock = static_cast<GByte *>(
+        VSI_MALLOC3_VERBOSE(nBlockX, nBlockY, nBytes));
+    if (pabyBlock == nullptr)
+        return false;
+    const size_t nAll = static_cast<size_t>(nBlockX) * nBlockY * nBytes;
+    for (size_t i = 0; i < nAll; i += nBytes)
+        memcpy(pabyBlock + i, abySample, nBytes);
+    m_bSettled = true;
+    CPL_IGNORE_RET_VAL(poFirst->WriteBlock(0, 0, pabyBlock));
+    VSIFree(pabyBlock);
+    return true;
 }
 
 GDALRasterBand *GPUGTiffOutput::Mask() const
@@ -228,7 +235,8 @@ CPLErr GPUGTiffOutput::Close()
 
 CPLErr GPUGTiffOutput::Write(int nImage, gpugtiff::Request &sRequest)
 {
-    SettleTags();
+    if (!SettleTags())
+        return CE_Failure;
     // What GDAL's cache holds of the window was written or read before.
     for (int i = 0; i < sRequest.band_count; ++i)
     {
