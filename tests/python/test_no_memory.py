@@ -10,7 +10,6 @@ import subprocess
 import sys
 
 import harness
-import pytest
 import written
 
 RUNS = int(os.environ.get("GPUGTIFF_MEMORY_RUNS") or 42)
@@ -52,9 +51,8 @@ def test_no_memory(tmp_path, total):
     assert {end for _, end in figures} == {"right", "error"}, figures
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_enough_memory(tmp_path, kind):
+def test_enough_memory(tmp_path):
     """The same work without a limit that matters: the cases themselves are sound."""
     written.ours_only()
-    cases = [[kind, codec, i, 1 << 40] for i, codec in enumerate(CODECS)]
+    cases = [[kind, CODECS[i % len(CODECS)], i, 1 << 40] for i, kind in enumerate(KINDS)]
     assert [end for _, end, _, _ in run(tmp_path, harness.DRIVER, cases)] == ["right"] * len(cases)
