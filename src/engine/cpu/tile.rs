@@ -84,6 +84,7 @@ impl Worker {
         failed: &mut Vec<TileError>,
     ) {
         let mut input = std::mem::take(&mut self.input);
+        reserve_input(spec, tiles.len(), &mut input);
         let mut rest = tiles;
         while !rest.is_empty() {
             if read_part(spec, source, &rest[0], sink, &mut input) {
@@ -239,6 +240,20 @@ fn neighbours(tiles: &[TileJob]) -> usize {
         run += 1;
     }
     run
+}
+
+/// Makes the input as long as tiles of this kind are likely to need, so that it does not grow with the
+/// longest tile met so far. Without memory for that it is made as each tile needs it.
+fn reserve_input(spec: &TileSpec, tiles: usize, input: &mut Vec<u8>) {
+    let stored = spec.stored_row_bytes().saturating_mul(spec.height);
+    // The longest that a codec makes of noise is LZW's.
+    let tile = stored.saturating_add(stored / 2).saturating_add(1 << 10);
+    let run = tiles.saturating_mul(tile.saturating_add(READ_GAP as usize));
+    let bytes = run.min(READ_BYTES as usize).max(tile);
+    if input.len() < bytes && bytes <= KEEP_BYTES && !spec.is_as_stored() {
+        *input = Vec::new();
+        *input = allocate(bytes, "a compressed tile").unwrap_or_default();
+    }
 }
 
 fn read<'a>(
