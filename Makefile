@@ -19,7 +19,8 @@ SHELL := bash
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test plugin build run test lint fmt test-rust test-headers \
-	test-python test-installed test-qgis emulator kernels check-kernels header bench clean
+	test-python test-memory test-installed test-qgis emulator kernels check-kernels header bench \
+	clean
 
 help: ## list the targets
 	@echo 'make run                        build, convert a sample raster, compare with GTiff'
@@ -97,6 +98,11 @@ test-python: build emulator setup-test ## pytest with the built plugin (PYTEST_A
 		tests/python/test_random.py tests/python/test_walks.py tests/python/test_masks.py \
 		tests/python/test_jpeg2000.py \
 		$(PYTEST_ARGS) || [ $$? -eq 5 ] # 5: none was picked
+
+# `make test` has a sample of these.
+test-memory: build setup-test ## read, write and recode out of memory, 280 times (GPUGTIFF_MEMORY_RUNS=…)
+	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" GPUGTIFF_MEMORY_RUNS=$${GPUGTIFF_MEMORY_RUNS:-280} \
+		$(VENV)/bin/python -m pytest tests/python/test_no_memory.py -k test_no_memory -s $(PYTEST_ARGS)
 
 # After the build, in whose target directory CMake finds everything done.
 test-installed: build emulator setup-test ## install by CMake into a temporary prefix, build and run the examples

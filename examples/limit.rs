@@ -65,8 +65,8 @@ impl Codecs {
     fn new(image: &Image) -> Codecs {
         Codecs {
             lzw: (lzw::Lzw::new(), lzw::Encoder::new()),
-            deflate: (deflate::Deflate::new(), deflate::Encoder::default()),
-            zstd: (zstd::Zstd::new(), zstd::Encoder::default()),
+            deflate: (deflate::Deflate::new().expect("memory"), deflate::Encoder::default()),
+            zstd: (zstd::Zstd::new().expect("memory"), zstd::Encoder::default()),
             scratch: vec![0; image.spec.row_bytes()],
             packed: Vec::new(),
         }
@@ -323,7 +323,7 @@ fn bound(image: &Image) -> usize {
         Codec::None => bytes,
         Codec::PackBits => packbits::bound(row, image.spec.height),
         Codec::Lzw => lzw::bound(bytes),
-        Codec::Deflate => deflate::Encoder::default().bound(ZLEVEL, bytes),
+        Codec::Deflate => deflate::bound(bytes),
         Codec::Zstd => zstd::bound(bytes),
         Codec::Jpeg2000(_) => 0,
     }

@@ -166,6 +166,10 @@ pub(super) fn guard_result(work: impl FnOnce() -> Outcome<gpugtiff_result>) -> g
     let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(result)) => return result,
         Ok(Err(failure)) => failure,
+        Err(panic) if panic.is::<Error>() => match panic.downcast::<Error>() {
+            Ok(error) => Failure::from(*error),
+            Err(_) => Failure { code: GPUGTIFF_PANIC, text: String::new() },
+        },
         Err(panic) => {
             let text = format!("internal error: {}", panic_text(&*panic));
             Failure { code: GPUGTIFF_PANIC, text }

@@ -13,8 +13,11 @@ use std::time::Duration;
 use super::budget::Lease;
 use super::plan::{Cover, Grid, Rect, Tile};
 use crate::engine::{Batch, Engine, PixelSink, Pixels};
-use crate::process::pool;
+use crate::error::Result;
+use crate::process::{memory, pool};
 
+/// What it allocates for, in messages.
+const AHEAD: &str = "tiles ahead of the caller";
 /// Steps in one direction before a walk is believed.
 const BELIEF: u32 = 2;
 
@@ -76,21 +79,27 @@ fn way(last: &Rect, now: &Rect, image: &Rect) -> Option<Way> {
 }
 
 /// The tiles that come after `from`, as many as `room` allows.
-pub fn next_tiles(grid: &Grid, way: Way, from: Cover, planes: &[u32], room: usize) -> Vec<Tile> {
+pub fn next_tiles(
+    grid: &Grid,
+    way: Way,
+    from: Cover,
+    planes: &[u32],
+    room: usize,
+) -> Result<Vec<Tile>> {
     match way {
         Way::Down => {
             let row = (from.right - from.left) as usize * planes.len();
             let rows = (room / row.max(1)) as u64;
             let bottom = (u64::from(from.bottom) + rows).min(u64::from(grid.down())) as u32;
             let cover = Cover { top: from.bottom, bottom: bottom.max(from.bottom), ..from };
-            grid.tiles(cover, planes).collect()
+            memory::collect(grid.tiles(cover, planes), AHEAD)
         }
         Way::Along => {
-            let &[plane] = planes else { return Vec::new() };
+            let &[plane] = planes else { return Ok(Vec::new()) };
             let last = Tile { column: from.right - 1, row: from.bottom - 1, plane };
             let first = grid.index(last) + 1;
             let end = grid.index(Tile { column: grid.across() - 1, row: grid.down() - 1, plane });
-            (first..=end).take(room).map(|index| grid.tile(index)).collect()
+            memory::collect((first..=end).take(room).map(|index| grid.tile(index)), AHEAD)
         }
     }
 }
@@ -149,10 +158,19 @@ impl PixelSink for Shelf {
     fn put(&self, id: u64, pixels: Pixels<'_>) {
         let mut data = self.spare.buffers().pop().unwrap_or_default();
         data.clear();
+        // Without memory the tile is not kept: its caller decodes it again.
+        if memory::grow(&mut data, pixels.data.len(), AHEAD).is_err() {
+            return;
+        }
         data.extend_from_slice(pixels.data);
         let (rows, row_bytes) = (pixels.rows, pixels.row_bytes);
         let kept = Kept { data, rows, row_bytes, asked_for: AtomicBool::new(false) };
-        self.slots().insert(id, Slot::Here(Arc::new(kept)));
+        let kept = Slot::Here(Arc::new(kept));
+        let mut slots = self.slots();
+        if slots.contains_key(&id) || slots.try_reserve(1).is_ok() {
+            slots.insert(id, kept);
+        }
+        drop(slots);
         self.changed.notify_all();
     }
 }
@@ -162,9 +180,16 @@ impl Shelf {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces tiles, so that `get` waits for them.
-    fn expect(&self, ids: impl Iterator<Item = u64>) {
-        self.slots().extend(ids.map(|id| (id, Slot::Coming)));
+    /// Announces tiles, so that `get` waits for them; false where there is no memory for that.
+    fn expect(&self, ids: impl Iterator<Item = u64>) -> bool {
+        let mut slots = self.slots();
+        ids.into_iter().all(|id| {
+            let room = slots.try_reserve(1).is_ok();
+            if room {
+                slots.insert(id, Slot::Coming);
+            }
+            room
+        })
     }
 
     /// Tiles that will not come after all are forgotten; others stay.
@@ -200,7 +225,10 @@ impl Shelf {
             Slot::Here(kept) => Arc::into_inner(kept),
             Slot::Coming => None,
         }) {
-            self.spare.buffers().push(kept.data);
+            let mut spare = self.spare.buffers();
+            if spare.try_reserve(1).is_ok() {
+                spare.push(kept.data);
+            }
         }
     }
 
@@ -228,16 +256,18 @@ struct Busy {
 }
 
 impl Load {
-    /// Begins to decode `batches` in the background.
+    /// Begins to decode `batches` in the background; `None` where there is no memory to do so.
     pub fn start(
         engine: Arc<dyn Engine>,
         batches: Vec<Batch>,
         cover: Cover,
         lease: Lease,
         spare: Arc<Spare>,
-    ) -> Load {
+    ) -> Option<Load> {
         let shelf = Arc::new(Shelf { spare, ..Shelf::default() });
-        shelf.expect(batches.iter().flat_map(|b| b.tiles.iter().map(|t| t.id)));
+        if !shelf.expect(batches.iter().flat_map(|b| b.tiles.iter().map(|t| t.id))) {
+            return None;
+        }
         let busy = Arc::new(Busy::default());
         let load =
             Load { shelf: Arc::clone(&shelf), cover, busy: Arc::clone(&busy), _lease: lease };
@@ -254,7 +284,7 @@ impl Load {
                 }
             }
         });
-        load
+        Some(load)
     }
 
     /// Decodes `batch` now and keeps it.
@@ -346,11 +376,11 @@ mod tests {
     #[test]
     fn next_tiles_stay_inside_the_plane() {
         let cover = Cover { left: 1, right: 3, top: 0, bottom: 1 };
-        assert_eq!(next_tiles(&GRID, Way::Down, cover, &[0], 100).len(), 4);
-        assert_eq!(next_tiles(&GRID, Way::Down, cover, &[0], 3).len(), 2);
-        assert_eq!(next_tiles(&GRID, Way::Down, cover, &[0], 1).len(), 0);
-        assert_eq!(next_tiles(&GRID, Way::Along, cover, &[0], 100).len(), 12 - 3);
+        assert_eq!(next_tiles(&GRID, Way::Down, cover, &[0], 100).unwrap().len(), 4);
+        assert_eq!(next_tiles(&GRID, Way::Down, cover, &[0], 3).unwrap().len(), 2);
+        assert_eq!(next_tiles(&GRID, Way::Down, cover, &[0], 1).unwrap().len(), 0);
+        assert_eq!(next_tiles(&GRID, Way::Along, cover, &[0], 100).unwrap().len(), 12 - 3);
         let end = Cover { left: 3, right: 4, top: 2, bottom: 3 };
-        assert_eq!(next_tiles(&GRID, Way::Along, end, &[0], 100).len(), 0);
+        assert_eq!(next_tiles(&GRID, Way::Along, end, &[0], 100).unwrap().len(), 0);
     }
 }

@@ -6,8 +6,14 @@ use std::sync::Arc;
 use super::coverage::Coverage;
 use super::plan::{Grid, Rect, Tile};
 use crate::engine::{PixelJob, TileSpec};
+use crate::error::Result;
 use crate::io::scratch::Slot;
+use crate::process::memory;
 use crate::tiff::Strile;
+
+/// What is allocated, in messages.
+const PLANE: &str = "a tile to be written";
+const TILES: &str = "the tiles of a window";
 
 /// What has become of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -90,13 +96,19 @@ pub struct Canvas {
 
 impl Canvas {
     /// Nothing written yet; the fill is zero.
-    pub fn new(spec: Arc<TileSpec>, grid: Grid, level: i32, sparse: bool, strips: bool) -> Canvas {
+    pub fn new(
+        spec: Arc<TileSpec>,
+        grid: Grid,
+        level: i32,
+        sparse: bool,
+        strips: bool,
+    ) -> Result<Canvas> {
         let tiles = u64::from(grid.across()) * u64::from(grid.down()) * u64::from(grid.planes);
         let fill = vec![0; spec.sample.bytes()];
-        let places = vec![Place::Absent; tiles as usize];
+        let places = memory::repeated(Place::Absent, tiles as usize, "the places of tiles")?;
         let (fills, open) = (Vec::new(), HashMap::new());
         let (flush_decides, writes_all) = (true, false);
-        Canvas {
+        Ok(Canvas {
             spec,
             grid,
             level,
@@ -108,7 +120,7 @@ impl Canvas {
             fills,
             places,
             open,
-        }
+        })
     }
 
     /// The place of a tile that holds nothing but today's fill value.
@@ -133,16 +145,22 @@ impl Canvas {
     }
 
     /// A plane of fill.
-    pub fn blank_plane(&self, buffer: Vec<u8>) -> Vec<u8> {
+    pub fn blank_plane(&self, buffer: Vec<u8>) -> Result<Vec<u8>> {
         self.plane_of(&self.fill, buffer)
     }
 
     /// A plane of one value.
-    pub fn plane_of(&self, sample: &[u8], mut buffer: Vec<u8>) -> Vec<u8> {
+    pub fn plane_of(&self, sample: &[u8], mut buffer: Vec<u8>) -> Result<Vec<u8>> {
         buffer.clear();
-        buffer.resize(self.plane_bytes(), 0);
+        memory::resize(&mut buffer, self.plane_bytes(), PLANE)?;
         put_fill(&mut buffer, sample);
-        buffer
+        Ok(buffer)
+    }
+
+    /// As many planes of one value as a tile has.
+    pub fn planes_of(&self, sample: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let planes = (0..self.spec.samples).map(|_| self.plane_of(sample, Vec::new()));
+        memory::try_collect(planes, PLANE)
     }
 
     /// What the engine is asked to encode for a tile.
@@ -176,14 +194,14 @@ impl Canvas {
     }
 
     /// The tiles that `window` touches, of the given bands' planes.
-    pub fn tiles(&self, window: &Rect, bands: &[usize]) -> Vec<Tile> {
+    pub fn tiles(&self, window: &Rect, bands: &[usize]) -> Result<Vec<Tile>> {
         let mut planes: Vec<u32> = match self.grid.planes {
             1 => vec![0],
-            _ => bands.iter().map(|&band| band as u32).collect(),
+            _ => memory::collect(bands.iter().map(|&band| band as u32), TILES)?,
         };
         planes.sort_unstable();
         planes.dedup();
-        self.grid.tiles(self.grid.cover(window), &planes).collect()
+        memory::collect(self.grid.tiles(self.grid.cover(window), &planes), TILES)
     }
 }
 

@@ -4,6 +4,7 @@
 //! What does not fit into the budget goes to the scratch file, the longest untouched first, and
 //! is written to there; it comes back when it is complete.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::canvas::{Canvas, OpenTile, Place, Plane, PlaneData, is_fill, put_fill};
@@ -15,10 +16,16 @@ use crate::engine::interleave::deinterleave;
 use crate::engine::{Batch, PixelSink, PixelSource, TileJob, TileSpec};
 use crate::error::{Error, Result};
 use crate::io::{ByteSource, Memory};
+use crate::process::memory;
 
 /// Whole tiles of this many bytes are encoded straight from the caller's memory; fewer are
 /// collected for a batch that keeps all workers busy.
 const DIRECT_BYTES: usize = 4 << 20;
+/// What is allocated, in messages.
+const TILE: &str = "a tile to be written";
+const TILES: &str = "tiles to be written";
+/// About what one more tile takes in a map, for messages.
+const OPEN_BYTES: u64 = 64;
 
 /// Pixels that somebody wants written; asked from any thread.
 pub trait Offer: Sync {
@@ -42,11 +49,12 @@ impl Writer {
     fn write_offer(&mut self, image: usize, offer: &dyn Offer) -> Result<()> {
         self.decoded = None;
         let canvas = &self.canvases[image];
-        let (window, tiles) = (offer.window(), canvas.tiles(&offer.window(), offer.bands()));
+        let (window, tiles) = (offer.window(), canvas.tiles(&offer.window(), offer.bands())?);
         let in_order = offer.bands().iter().enumerate().all(|(i, &band)| i == band);
         let all = canvas.grid.planes > 1 || in_order && offer.bands().len() == canvas.spec.samples;
         let is_whole = |tile: &Tile| all && window.contains(&canvas.grid.rect(*tile));
-        let (whole, parts): (Vec<Tile>, Vec<Tile>) = tiles.into_iter().partition(is_whole);
+        let whole = memory::collect(tiles.iter().copied().filter(is_whole), TILES)?;
+        let parts = memory::collect(tiles.into_iter().filter(|tile| !is_whole(tile)), TILES)?;
         let enough = DIRECT_BYTES.min(self.batch_bytes(image)) / 2;
         if whole.len() * self.canvases[image].spec.tile_bytes() < enough {
             whole.iter().try_for_each(|&tile| self.paste(image, tile, offer))?;
@@ -58,8 +66,8 @@ impl Writer {
 
     /// Encodes tiles straight from the caller's memory.
     fn encode_whole(&mut self, image: usize, tiles: &[Tile], offer: &dyn Offer) -> Result<()> {
-        let ids: Vec<u64> =
-            tiles.iter().map(|&tile| self.canvases[image].grid.index(tile)).collect();
+        let ids = tiles.iter().map(|&tile| self.canvases[image].grid.index(tile));
+        let ids = memory::collect(ids, TILES)?;
         for &id in &ids {
             self.vacate(image, id)?;
         }
@@ -67,7 +75,7 @@ impl Writer {
         let tile_bytes = self.canvases[image].spec.tile_bytes().max(1);
         let mut packed = self.packed.pop().unwrap_or_default();
         for some in ids.chunks((self.batch_bytes(image) / tile_bytes).max(1)) {
-            let batch = self.batch(image, some);
+            let batch = self.batch(image, some)?;
             let source = Direct { canvas: &self.canvases[image], offer };
             self.engine.encode(&batch, &source, &mut packed)?;
             self.land()?;
@@ -86,7 +94,7 @@ impl Writer {
             Place::Open => {
                 self.take_open(image, id)?.into_iter().for_each(|plane| match plane.data {
                     PlaneData::Spilled(slot) => self.scratch.give_back(slot),
-                    PlaneData::Memory(data) => self.spare.push(data),
+                    PlaneData::Memory(data) => self.keep_spare(data),
                     PlaneData::None => {}
                 });
             }
@@ -143,7 +151,7 @@ impl Writer {
             PlaneData::Memory(data) => copy(&mut data[offset..], row),
             PlaneData::Spilled(slot) => {
                 let slot = *slot;
-                let mut rows = vec![0; width * part.height as usize];
+                let mut rows = memory::bytes(width * part.height as usize, TILE)?;
                 copy(&mut rows, width);
                 // Rows as wide as the plane are one piece.
                 let piece = if width == row { rows.len() } else { width };
@@ -171,7 +179,7 @@ impl Writer {
             self.evict(other, victim)?;
         }
         let spare = self.spare.pop().unwrap_or_default();
-        let data = self.canvases[image].blank_plane(spare);
+        let data = self.canvases[image].blank_plane(spare)?;
         self.open_bytes += bytes;
         if let Some(tile) = self.canvases[image].open.get_mut(&id) {
             tile.planes[sample].data = PlaneData::Memory(data);
@@ -190,9 +198,18 @@ impl Writer {
             self.counters.bytes_spilled.add(data.len() as u64);
             self.open_bytes -= data.len();
             plane.data = PlaneData::Spilled(slot);
-            self.spare.push(data);
+            if self.spare.try_reserve(1).is_ok() {
+                self.spare.push(data);
+            }
         }
         Ok(())
+    }
+
+    /// Keeps memory for the next plane, if there is room to note it.
+    fn keep_spare(&mut self, data: Vec<u8>) {
+        if self.spare.try_reserve(1).is_ok() {
+            self.spare.push(data);
+        }
     }
 
     /// Opens a tile for writing, with what is in it already, and notes that it is in use.
@@ -212,14 +229,14 @@ impl Writer {
                 return Ok(());
             }
             Place::Absent | Place::LeftOut => {
-                let planes = (0..samples).map(|_| Plane::default()).collect();
-                self.insert(image, id, OpenTile { planes, touched });
+                let planes = memory::collect((0..samples).map(|_| Plane::default()), TILE)?;
+                self.insert(image, id, OpenTile { planes, touched })?;
             }
             place => {
                 let pixels = self.load(image, id)?;
                 let canvas = &self.canvases[image];
                 let bytes = canvas.plane_bytes();
-                let mut planes = vec![canvas.blank_plane(Vec::new()); samples];
+                let mut planes = canvas.planes_of(&canvas.fill)?;
                 take_apart(&pixels, &canvas.spec, &mut planes);
                 match place {
                     Place::Waiting(slot, _) => self.scratch.give_back(slot),
@@ -231,17 +248,20 @@ impl Writer {
                 self.open_bytes += bytes * samples;
                 let plane =
                     |data| Plane { data: PlaneData::Memory(data), coverage: Coverage::lost() };
-                let planes = planes.into_iter().map(plane).collect();
-                self.insert(image, id, OpenTile { planes, touched });
+                let planes = memory::collect(planes.into_iter().map(plane), TILE)?;
+                self.insert(image, id, OpenTile { planes, touched })?;
             }
         }
         Ok(())
     }
 
-    fn insert(&mut self, image: usize, id: u64, tile: OpenTile) {
+    fn insert(&mut self, image: usize, id: u64, tile: OpenTile) -> Result<()> {
+        let room = self.canvases[image].open.try_reserve(1);
+        room.map_err(|_| Error::OutOfMemory { bytes: OPEN_BYTES, place: TILE })?;
         self.ages.insert(tile.touched, (image, id));
         self.canvases[image].open.insert(id, tile);
         self.canvases[image].places[id as usize] = Place::Open;
+        Ok(())
     }
 
     /// Takes an open tile out of the books.
@@ -259,7 +279,7 @@ impl Writer {
         let planes = self.take_open(image, id)?;
         self.canvases[image].places[id as usize] = Place::Busy;
         let bytes = self.canvases[image].plane_bytes();
-        let mut closed = Vec::with_capacity(planes.len());
+        let mut closed = memory::room(planes.len(), TILE)?;
         for plane in planes {
             closed.push(match plane.data {
                 PlaneData::Memory(data) => data,
@@ -267,12 +287,12 @@ impl Writer {
                 PlaneData::None => {
                     let mut zeros = self.spare.pop().unwrap_or_default();
                     zeros.clear();
-                    zeros.resize(bytes, 0);
+                    memory::resize(&mut zeros, bytes, TILE)?;
                     zeros
                 }
                 PlaneData::Spilled(slot) => {
                     let mut data = self.spare.pop().unwrap_or_default();
-                    data.resize(bytes, 0);
+                    memory::resize(&mut data, bytes, TILE)?;
                     self.scratch.read(slot, 0, &mut data)?;
                     self.scratch.give_back(slot);
                     data
@@ -288,7 +308,7 @@ impl Writer {
             self.launch_ready()?;
         }
         let planes = self.close_tile(image, id)?;
-        self.ready.push((image, id, planes));
+        memory::push(&mut self.ready, (image, id, planes), TILES)?;
         let bytes = self.ready.len() * self.canvases[image].spec.tile_bytes();
         if bytes >= self.batch_bytes(image) {
             self.launch_ready()?;
@@ -300,9 +320,9 @@ impl Writer {
     pub(super) fn launch_ready(&mut self) -> Result<()> {
         let Some(&(image, ..)) = self.ready.first() else { return Ok(()) };
         let mut ready = std::mem::take(&mut self.ready);
-        ready.sort_by_key(|(_, id, _)| *id);
-        let ids: Vec<u64> = ready.iter().map(|(_, id, _)| *id).collect();
-        let tiles = ready.into_iter().map(|(_, id, planes)| (id, planes)).collect();
+        ready.sort_unstable_by_key(|(_, id, _)| *id);
+        let ids = memory::collect(ready.iter().map(|(_, id, _)| *id), TILES)?;
+        let tiles = collected(ready.into_iter().map(|(_, id, planes)| (id, planes)))?;
         self.launch(image, &ids, Pixels::Collected(tiles))
     }
 
@@ -316,7 +336,8 @@ impl Writer {
     pub fn written(&self, image: usize, window: &Rect, band: usize) -> u64 {
         let canvas = &self.canvases[image];
         let mut pixels = 0;
-        for tile in canvas.tiles(window, &[band]) {
+        let planes = [if canvas.grid.planes > 1 { band as u32 } else { 0 }];
+        for tile in canvas.grid.tiles(canvas.grid.cover(window), &planes) {
             let place = canvas.places[canvas.grid.index(tile) as usize];
             if let Some(part) = canvas.grid.rect(tile).intersect(window)
                 && !matches!(place, Place::Absent | Place::Blank(_) | Place::LeftOut)
@@ -384,13 +405,13 @@ impl Writer {
     fn load(&mut self, image: usize, id: u64) -> Result<Vec<u8>> {
         self.courier.wait()?;
         let canvas = &self.canvases[image];
-        let mut fill = vec![0; canvas.spec.tile_bytes()];
+        let mut fill = memory::bytes(canvas.spec.tile_bytes(), TILE)?;
         put_fill(&mut fill, canvas.fill_at(canvas.places[id as usize]));
         let (source, offset, len): (Arc<dyn ByteSource>, u64, u32) =
             match canvas.places[id as usize] {
                 Place::There(strile) => (self.sink.clone(), strile.offset, strile.len),
                 Place::Waiting(slot, len) => {
-                    let mut bytes = vec![0; len as usize];
+                    let mut bytes = memory::bytes(len as usize, TILE)?;
                     self.scratch.read(slot, 0, &mut bytes)?;
                     (Arc::new(Memory(bytes)), 0, len)
                 }
@@ -420,11 +441,25 @@ impl Writer {
     }
 }
 
+/// Tiles by their numbers.
+pub(super) fn collected(
+    tiles: impl Iterator<Item = (u64, Vec<Vec<u8>>)>,
+) -> Result<HashMap<u64, Vec<Vec<u8>>>> {
+    let mut all = HashMap::new();
+    for (id, planes) in tiles {
+        let room = all.try_reserve(1);
+        room.map_err(|_| Error::OutOfMemory { bytes: OPEN_BYTES, place: TILES })?;
+        all.insert(id, planes);
+    }
+    Ok(all)
+}
+
 /// Interleaved pixels to planes.
 fn take_apart(pixels: &[u8], spec: &TileSpec, planes: &mut [Vec<u8>]) {
     let unit = spec.sample.bytes();
     if unit <= 8 {
-        let mut planes: Vec<&mut [u8]> = planes.iter_mut().map(Vec::as_mut_slice).collect();
+        let planes = memory::collect(planes.iter_mut().map(Vec::as_mut_slice), TILE);
+        let mut planes = memory::or_unwind(planes);
         return deinterleave(pixels, spec.samples, unit, &mut planes);
     }
     for (sample, plane) in planes.iter_mut().enumerate() {

@@ -4,11 +4,14 @@ use super::image::Image;
 use super::writer::{Run, Writer};
 use crate::engine::{Packed, TileJob, allocate};
 use crate::error::{Error, Result};
+use crate::process::memory;
 
 /// Bytes that are read and written at once.
 const COPY_BYTES: u64 = 4 << 20;
 /// Tiles closer together than this are read in one go.
 const READ_GAP: u64 = 4 << 10;
+/// What is allocated for it, in messages.
+const COPIED: &str = "tiles to be copied";
 
 impl Writer {
     /// Copies all tiles of `source` to the first image; false if the two do not agree.
@@ -52,7 +55,8 @@ impl Writer {
             let (count, end) = together(&jobs[at..]);
             let len = (end - first.offset) as usize;
             if packed.bytes.len() < len {
-                packed.bytes = allocate(len, "tiles to be copied")?;
+                packed.bytes = Vec::new();
+                packed.bytes = allocate(len, COPIED)?;
             }
             source.source.read_at(first.offset, &mut packed.bytes[..len])?;
             let range = |job: &TileJob| {
@@ -60,8 +64,9 @@ impl Writer {
                 begin..begin + job.len
             };
             packed.tiles.clear();
-            packed.tiles.extend(jobs[at..at + count].iter().flatten().map(range));
-            let ids: Vec<u64> = (at as u64..).take(count).collect();
+            let ranges = jobs[at..at + count].iter().flatten().map(range);
+            memory::extend(&mut packed.tiles, ranges, COPIED)?;
+            let ids = memory::collect((at as u64..).take(count), COPIED)?;
             // Written while the next are read.
             packed = self.ship(0, &ids, packed)?;
             self.counters.tiles_copied.add(count as u64);
@@ -77,11 +82,7 @@ impl Writer {
 /// Where all tiles are, or `None` if one is not within the file.
 fn jobs(source: &Image, count: usize) -> Result<Option<Vec<Option<TileJob>>>> {
     let file = source.source.len();
-    let mut jobs = Vec::new();
-    jobs.try_reserve_exact(count).map_err(|_| Error::OutOfMemory {
-        bytes: (count * size_of::<Option<TileJob>>()) as u64,
-        place: "the tiles to be copied",
-    })?;
+    let mut jobs = memory::room(count, COPIED)?;
     for id in 0..count as u64 {
         let job = match source.job(source.grid.tile(id)) {
             Ok(job) => job,

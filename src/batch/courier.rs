@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use crate::engine::Packed;
 use crate::error::{Error, Result};
 use crate::io::ByteSink;
+use crate::process::memory;
 
 /// Tiles that go one after the other to an offset.
 pub(super) struct Parcel {
@@ -28,8 +29,8 @@ impl Parcel {
         if self.parts.is_empty() {
             return Ok(());
         }
-        let parts: Vec<&[u8]> =
-            self.parts.iter().map(|part| &self.packed.bytes[part.clone()]).collect();
+        let parts = self.parts.iter().map(|part| &self.packed.bytes[part.clone()]);
+        let parts = memory::collect(parts, "tiles to be written")?;
         sink.write_at(self.offset, &parts)
     }
 }

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::canvas::Place;
+use super::collect::collected;
 use super::flight::{Cargo, Pixels};
 use super::writer::{Mode, Run, Size, Writer};
 use crate::engine::Packed;
 use crate::error::{Error, Result};
+use crate::process::memory;
 use crate::tiff::directory::{Directory, MOST_CLASSIC, RESERVED, Strile, lay_out};
 
 impl Writer {
@@ -40,15 +42,16 @@ impl Writer {
 
     fn write_out_open(&mut self, mode: Mode) -> Result<()> {
         for image in 0..self.canvases.len() {
-            let mut ids: Vec<u64> = self.canvases[image].open.keys().copied().collect();
+            let ids = self.canvases[image].open.keys().copied();
+            let mut ids: Vec<u64> = memory::collect(ids, "the tiles of an image")?;
             ids.sort_unstable();
             let tile_bytes = self.canvases[image].spec.tile_bytes().max(1);
             for some in ids.chunks((self.batch_bytes(image) / tile_bytes).max(1)) {
-                let mut tiles = HashMap::new();
+                let mut tiles = memory::room(some.len(), "the tiles of a batch")?;
                 for &id in some {
-                    tiles.insert(id, self.close_tile(image, id)?);
+                    tiles.push((id, self.close_tile(image, id)?));
                 }
-                self.launch(image, some, Pixels::Collected(tiles))?;
+                self.launch(image, some, Pixels::Collected(collected(tiles.into_iter())?))?;
             }
             self.land()?;
         }
@@ -148,9 +151,9 @@ impl Writer {
 
     /// An encoded tile of one value.
     fn encode_blank(&mut self, image: usize, id: u64, sample: &[u8]) -> Result<Vec<u8>> {
-        let batch = self.batch(image, &[id]);
+        let batch = self.batch(image, &[id])?;
         let canvas = &self.canvases[image];
-        let planes = vec![canvas.plane_of(sample, Vec::new()); canvas.spec.samples];
+        let planes = canvas.planes_of(sample)?;
         let cargo = Cargo {
             pixels: Pixels::Collected(HashMap::from([(id, planes)])),
             spec: Arc::clone(&canvas.spec),
@@ -160,9 +163,9 @@ impl Writer {
             watch: Arc::default(),
         };
         let mut packed = Packed::default();
-        self.engine.encode(&batch, &cargo, &mut packed)?;
+        memory::caught(|| self.engine.encode(&batch, &cargo, &mut packed))?;
         let range = packed.tiles.first().cloned().unwrap_or_default();
-        Ok(packed.bytes[range].to_vec())
+        memory::copied(&packed.bytes[range], "an encoded tile")
     }
 
     /// Takes the header away before anything that it leads to changes.
@@ -187,11 +190,11 @@ impl Writer {
                 Place::LeftOut | Place::Blank(_) | Place::Absent => Ok(Strile::default()),
                 _ => Err(Error::Device("internal error: a tile is not in the file".into())),
             };
-            let striles: Result<Vec<Strile>> = canvas.places.iter().map(strile).collect();
-            directory.set_striles(striles?);
+            let striles = canvas.places.iter().map(strile);
+            directory.set_striles(memory::try_collect(striles, "the places of tiles")?);
         }
         let at = self.end.next_multiple_of(8);
-        let laid = lay_out(&directories, at, self.size == Size::Big);
+        let laid = lay_out(&directories, at, self.size == Size::Big)?;
         if self.sealed && self.laid.as_ref() == Some(&laid) {
             return Ok(());
         }

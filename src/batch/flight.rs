@@ -12,7 +12,7 @@ use super::swath::Piece;
 use crate::engine::interleave::interleave;
 use crate::engine::{Engine, Packed, PixelBatch, PixelSource, TileSpec};
 use crate::error::{Error, Result};
-use crate::process::pool;
+use crate::process::{memory, pool};
 
 /// Workers that are not through with a batch after so long have something else to do, or are none.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -114,8 +114,13 @@ impl PixelSource for Cargo {
 impl Cargo {
     fn interleave(&self, planes: &[Vec<u8>], tile: &mut [u8]) {
         let bytes = tile.len() / planes.len().max(1);
-        let planes: Vec<&[u8]> = planes.iter().map(|plane| &plane[..bytes]).collect();
-        interleave(&planes, planes.len(), self.spec.sample.bytes(), tile);
+        memory::few(
+            planes.len(),
+            |i| &planes[i][..bytes],
+            |planes| {
+                interleave(planes, planes.len(), self.spec.sample.bytes(), tile);
+            },
+        );
     }
 
     /// What of a tile lies outside the image is fill.
@@ -147,16 +152,19 @@ impl Cargo {
             let at = first + band * plane + y * line;
             &swath.data[at..at + width]
         };
-        let mut rows: Vec<&[u8]> = Vec::with_capacity(bands);
         let height = rect.height as usize;
         for (y, to) in to.chunks_exact_mut(self.spec.row_bytes()).take(height).enumerate() {
             let inside = &mut to[..width * bands];
             if bands == 1 {
                 inside.copy_from_slice(row(0, y));
             } else {
-                rows.clear();
-                rows.extend((0..bands).map(|band| row(band, y)));
-                interleave(&rows, bands, unit, inside);
+                memory::few(
+                    bands,
+                    |band| row(band, y),
+                    |rows| {
+                        interleave(rows, bands, unit, inside);
+                    },
+                );
             }
         }
         self.pad(id, to);
@@ -242,8 +250,8 @@ impl Flight {
         cargo: Cargo,
         packed: Packed,
         manner: Manner,
-    ) -> Flight {
-        let ids = batch.tiles.iter().map(|job| job.id).collect();
+    ) -> Result<Flight> {
+        let ids = memory::collect(batch.tiles.iter().map(|job| job.id), "the tiles of a batch")?;
         let landing = Arc::new(Landing::default());
         let (engine, threads) = (Arc::clone(engine), batch.threads.max(1));
         let at_once = match manner.before {
@@ -275,7 +283,7 @@ impl Flight {
             let mut crash = Crash(Some(landing));
             let mut packed = packed;
             let started = Instant::now();
-            let result = engine.encode(&batch, &cargo, &mut packed);
+            let result = memory::caught(|| engine.encode(&batch, &cargo, &mut packed));
             if let Some(landing) = crash.0.take() {
                 let took = started.elapsed();
                 landing.land(Outcome { took, result, packed, cargo: Some(cargo) });
@@ -286,7 +294,7 @@ impl Flight {
         } else {
             pool::spawn(workers, work)
         }
-        flight
+        Ok(flight)
     }
 
     /// Waits for it, working along.

@@ -12,6 +12,7 @@ use crate::engine::jpeg2000::Kind;
 use crate::engine::{Codec, Part, Predictor, Sample, TileJob, TileSpec};
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
+use crate::process::memory;
 use crate::tiff::header::{ByteOrder, Header};
 use crate::tiff::ifd::{Ifd, Place};
 use crate::tiff::layout::Layout;
@@ -233,8 +234,9 @@ impl Image {
     /// what lies between them.
     pub fn fetch(&self, tiles: &[Tile]) {
         let Some(leaders) = self.leaders.as_ref().filter(|_| !tiles.is_empty()) else { return };
-        let ids: Vec<u64> = tiles.iter().map(|&tile| self.grid.index(tile)).collect();
+        let ids = tiles.iter().map(|&tile| self.grid.index(tile));
         // What is wrong is told when the tiles are asked for.
+        let Ok(ids) = memory::collect(ids, "tiles to be fetched") else { return };
         if let Ok(extents) = leaders.extents(&*self.source, &ids) {
             self.source.fetch(&extents);
         }

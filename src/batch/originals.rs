@@ -12,6 +12,7 @@ use super::image::Image;
 use super::plan::Tile;
 use super::reader::Reader;
 use crate::engine::{PixelSink, Pixels, TileJob};
+use crate::process::memory;
 
 /// The originals of one batch.
 pub struct Originals {
@@ -37,11 +38,16 @@ impl Originals {
             return None;
         }
         let job = |tile| reader.image().job(tile).ok().flatten();
-        let mut jobs: Vec<TileJob> = tiles.map(job).collect::<Option<_>>()?;
+        let mut jobs: Vec<TileJob> = Vec::new();
+        for tile in tiles {
+            memory::push(&mut jobs, job(tile)?, "the tiles of a batch").ok()?;
+        }
         jobs.sort_unstable_by_key(|job| job.id);
         let batch = reader.batch(jobs);
         let range = |job: &TileJob| (job.offset, job.len as u64);
-        batch.source.advise(&batch.tiles.iter().map(range).collect::<Vec<_>>());
+        batch
+            .source
+            .advise(&memory::collect(batch.tiles.iter().map(range), "the tiles of a batch").ok()?);
         let (reader, failed) = (Arc::clone(reader), AtomicBool::new(false));
         Some(Originals { reader, jobs: batch.tiles, failed })
     }

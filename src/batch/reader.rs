@@ -5,7 +5,7 @@
 //! engine. What the engine decodes goes in batches: the next is staged while one
 //! is decoded. Afterwards the walk is followed and the next load begun.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -17,8 +17,10 @@ use super::image::Image;
 use super::plan::{Cover, Rect, Tile};
 use crate::engine::{Batch, Codec, Engine, PixelSink, Staged, TileError, TileJob};
 use crate::error::{Error, Result};
-use crate::process::pool;
+use crate::process::{memory, pool};
 
+/// What lists of tiles are for, in messages.
+const TILES: &str = "the tiles of a window";
 /// Planes that are followed at once; beyond that a caller is not walking.
 const MOST_WALKS: usize = 64;
 /// Tiles that are planned at once, so that a window of millions takes no memory for each.
@@ -129,7 +131,7 @@ impl Reader {
         let all = cover.len() as f64 * caller.planes().len() as f64;
         let mut tiles = self.image.grid.tiles(cover, caller.planes());
         while !work.ended {
-            let group: Vec<Tile> = tiles.by_ref().take(GROUP).collect();
+            let group = memory::collect(tiles.by_ref().take(GROUP), TILES)?;
             if group.is_empty() {
                 break;
             }
@@ -156,8 +158,9 @@ impl Reader {
     ) -> Result<()> {
         group.retain(|&tile| !self.serve(state, caller, tile, work));
         self.image.fetch(&group);
+        memory::grow(&mut work.pending, group.len(), TILES)?;
         for tile in group {
-            self.plan(caller, tile, work);
+            self.plan(caller, tile, work)?;
         }
         let pending = std::mem::take(&mut work.pending);
         if self.must_hold(caller, &pending) {
@@ -186,9 +189,9 @@ impl Reader {
     /// dataset knows.
     pub fn read_apart(&self, caller: &dyn Caller) -> Result<bool> {
         let cover = self.image.grid.cover(&caller.window());
-        let wanted: Vec<Tile> = self.image.grid.tiles(cover, caller.planes()).collect();
+        let wanted = memory::collect(self.image.grid.tiles(cover, caller.planes()), TILES)?;
         self.image.fetch(&wanted);
-        let mut tiles = Vec::with_capacity(wanted.len());
+        let mut tiles = memory::room(wanted.len(), TILES)?;
         for tile in wanted {
             match self.image.job(tile) {
                 Ok(Some(job)) => tiles.push(job),
@@ -225,19 +228,20 @@ impl Reader {
     }
 
     /// Notes what must be decoded for a tile, fills in what the file leaves out.
-    fn plan(&self, caller: &dyn Caller, tile: Tile, work: &mut Work) {
+    fn plan(&self, caller: &dyn Caller, tile: Tile, work: &mut Work) -> Result<()> {
         let id = self.image.grid.index(tile);
         match self.image.job(tile) {
-            Ok(Some(job)) => work.pending.push(job),
+            Ok(Some(job)) => memory::push(&mut work.pending, job, TILES)?,
             Ok(None) => {
                 self.counters.tiles_sparse.bump();
                 caller.fill(tile);
             }
             Err(error) => {
                 self.counters.tiles_touched.bump();
-                work.failed.push(TileError { id, error });
+                memory::push(&mut work.failed, TileError { id, error }, TILES)?;
             }
         }
+        Ok(())
     }
 
     /// A batch of tiles, which are counted as touched elsewhere.
@@ -259,13 +263,7 @@ impl Reader {
 
     /// Decodes one tile on this thread; false if it could not be had.
     pub fn decode_singly(&self, job: TileJob, sink: &dyn PixelSink) -> bool {
-        let batch = Batch {
-            spec: Arc::clone(&self.image.spec),
-            tiles: vec![job],
-            source: Arc::clone(&self.image.source),
-            threads: 1,
-        };
-        self.engine.stage(batch).is_ok_and(|staged| staged.decode(sink).is_empty())
+        self.engine.decode_tile(&self.image.spec, &self.image.source, job, sink).is_ok()
     }
 
     /// So many tiles were wanted.
@@ -299,13 +297,13 @@ impl Reader {
         let mut chunks = tiles.chunks(self.batch_tiles());
         let mut staged = VecDeque::new();
         for chunk in chunks.by_ref().take(self.engine.ahead()) {
-            let batch = self.expect(caller, chunk, work.streaming);
+            let batch = self.expect(caller, chunk, work.streaming)?;
             staged.push_back((chunk, self.engine.stage(batch)));
         }
         while let Some((chunk, now)) = staged.pop_front() {
             let next = chunks.next();
-            let batch = next.map(|chunk| self.expect(caller, chunk, work.streaming));
-            let ready = self.decode_one(caller, chunk, now, batch, work);
+            let batch = next.map(|chunk| self.expect(caller, chunk, work.streaming)).transpose()?;
+            let ready = self.decode_one(caller, chunk, now, batch, work)?;
             staged.extend(next.zip(ready));
             done += chunk.len();
             self.tell_failed(caller, chunk.last().map_or(0, |job| job.id), work);
@@ -324,15 +322,16 @@ impl Reader {
     }
 
     /// A batch of tiles that the caller was told of, with what of them it will look at.
-    fn expect(&self, caller: &dyn Caller, chunk: &[TileJob], streaming: bool) -> Batch {
-        let mut tiles = chunk.to_vec();
+    fn expect(&self, caller: &dyn Caller, chunk: &[TileJob], streaming: bool) -> Result<Batch> {
+        memory::check(TILES)?;
+        let mut tiles = memory::copied(chunk, TILES)?;
         for job in &mut tiles {
             let tile = self.image.grid.tile(job.id);
             if !caller.expect(tile, streaming) {
                 job.part = self.image.part(tile, &caller.window(), job.rows);
             }
         }
-        self.batch(tiles)
+        Ok(self.batch(tiles))
     }
 
     /// Decodes one batch while the next is staged.
@@ -343,22 +342,23 @@ impl Reader {
         staged: Result<Box<dyn Staged>>,
         next: Option<Batch>,
         work: &mut Work,
-    ) -> Option<Result<Box<dyn Staged>>> {
-        let (failed, next) = match staged {
+    ) -> Result<Option<Result<Box<dyn Staged>>>> {
+        let (mut failed, next) = match staged {
             Ok(staged) => self.overlap(staged, caller, next),
             Err(error) => {
                 let fail = |job: &TileJob| TileError { id: job.id, error: error.clone() };
-                let failed: Vec<_> = chunk.iter().map(fail).collect();
+                let failed = memory::collect(chunk.iter().map(fail), TILES)?;
                 (failed, next.map(|batch| self.engine.stage(batch)))
             }
         };
-        let lost: HashSet<u64> = failed.iter().map(|tile| tile.id).collect();
+        failed.sort_unstable_by_key(|tile| tile.id);
+        let lost = |id| failed.binary_search_by_key(&id, |tile| tile.id).is_ok();
         for job in chunk {
-            caller.settle(self.image.grid.tile(job.id), !lost.contains(&job.id));
+            caller.settle(self.image.grid.tile(job.id), !lost(job.id));
         }
         self.count_decoded(chunk.len() - failed.len());
-        work.failed.extend(failed);
-        next
+        memory::extend(&mut work.failed, failed, TILES)?;
+        Ok(next)
     }
 
     fn overlap(
@@ -420,12 +420,13 @@ impl Reader {
         let Some(lease) = lease(bytes, self.limits.batch_bytes * 2, &holder) else {
             return self.decode(caller, tiles, work);
         };
-        let load = Load::make(&*self.engine, self.batch(tiles.clone()), cover, lease);
+        let batch = self.batch(memory::copied(&tiles, TILES)?);
+        let load = Load::make(&*self.engine, batch, cover, lease);
         let mut missing = Vec::new();
         self.counters.tiles_touched.add(tiles.len() as u64);
         for job in tiles {
             let Some(kept) = load.shelf.get(job.id) else {
-                missing.push(job);
+                memory::push(&mut missing, job, TILES)?;
                 continue;
             };
             caller.put(job.id, kept.pixels());
@@ -483,7 +484,8 @@ impl Reader {
         };
         let bytes = self.image.spec.tile_bytes().max(1);
         let come = follow.walk.steps().saturating_mul(cover.len() as usize * planes.len());
-        let tiles = next_tiles(&self.image.grid, way, from, planes, (room / bytes).min(come));
+        let room = (room / bytes).min(come);
+        let Ok(tiles) = next_tiles(&self.image.grid, way, from, planes, room) else { return };
         let (Some(first), Some(last)) = (tiles.first(), tiles.last()) else { return };
         let next = match way {
             Way::Down => Cover { top: first.row, bottom: last.row + 1, ..cover },
@@ -494,23 +496,22 @@ impl Reader {
                 bottom: last.row + 1,
             },
         };
-        let jobs: Vec<TileJob> =
-            tiles.iter().filter_map(|&tile| self.image.job(tile).ok().flatten()).collect();
+        let jobs = tiles.iter().filter_map(|&tile| self.image.job(tile).ok().flatten());
+        // Without memory nothing is read ahead.
+        let Ok(jobs) = memory::collect(jobs, TILES) else { return };
         let holder: Arc<dyn Holder> = self.ahead.clone();
         let Some(lease) = lease(jobs.len() * bytes, self.limits.batch_bytes, &holder) else {
             return;
         };
         let source = self.image.source.for_worker();
-        let batches = jobs
-            .chunks(self.batch_tiles())
-            .map(|chunk| {
-                let batch = self.batch(chunk.to_vec());
-                Batch { source: source.clone().unwrap_or(batch.source), ..batch }
-            })
-            .collect();
+        let batches = jobs.chunks(self.batch_tiles()).map(|chunk| {
+            let batch = self.batch(memory::copied(chunk, TILES)?);
+            Ok(Batch { source: source.clone().unwrap_or(batch.source), ..batch })
+        });
+        let Ok(batches) = memory::try_collect(batches, TILES) else { return };
         self.counters.tiles_ahead.add(jobs.len() as u64);
         let load = Load::start(Arc::clone(&self.engine), batches, next, lease, spare);
-        follow.loads.push_back(load);
+        follow.loads.extend(load);
     }
 }
 

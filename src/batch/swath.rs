@@ -13,6 +13,10 @@ use super::reader::Reader;
 use super::writer::Writer;
 use crate::engine::allocate;
 use crate::error::{Error, Result};
+use crate::process::memory;
+
+/// What lists of tiles are for, in messages.
+const TILES: &str = "the tiles of an image";
 
 /// How long the caller waits before it tells of progress.
 const SLICE: Duration = Duration::from_millis(100);
@@ -105,15 +109,20 @@ enum Next {
 }
 
 impl Piece {
-    fn tiles(self, grid: &Grid) -> impl Iterator<Item = Tile> {
-        let planes: Vec<u32> = (self.first_plane..self.first_plane + self.planes).collect();
-        grid.tiles(self.cover, &planes).collect::<Vec<_>>().into_iter()
+    fn tiles(self, grid: &Grid) -> Result<Vec<Tile>> {
+        let planes = self.first_plane..self.first_plane + self.planes;
+        let planes = memory::collect(planes, TILES)?;
+        memory::collect(grid.tiles(self.cover, &planes), TILES)
     }
 }
 
 impl Writer {
     /// Begins to copy all of an image.
-    pub fn copy_image(&mut self, image: usize, plan: CopyPlan) {
+    pub fn copy_image(&mut self, image: usize, plan: CopyPlan) -> Result<()> {
+        self.attempt(|writer| writer.copy_image_now(image, plan))
+    }
+
+    fn copy_image_now(&mut self, image: usize, plan: CopyPlan) -> Result<()> {
         let canvas = &self.canvases[image];
         let grid = canvas.grid;
         let originals = plan
@@ -126,14 +135,11 @@ impl Writer {
         let most = self.limits.batch_bytes / 3;
         // Half as much where there are two in the air.
         let like = self.batch_bytes(image) / if singly { 2 } else { 1 };
-        let covers = cut(&grid, tile_bytes, like, most, plan.source_rows);
+        let covers = cut(&grid, tile_bytes, like, most, plan.source_rows)?;
         let mut pieces = Vec::new();
         for first_plane in (0..grid.planes).step_by(planes_at_once.max(1) as usize) {
-            pieces.extend(covers.iter().map(|&cover| Piece {
-                cover,
-                first_plane,
-                planes: planes_at_once,
-            }));
+            let piece = |&cover| Piece { cover, first_plane, planes: planes_at_once };
+            memory::extend(&mut pieces, covers.iter().map(piece), TILES)?;
         }
         let total = pieces.iter().map(|p| p.cover.len() * u64::from(p.planes)).sum();
         self.swaths = Some(Swaths {
@@ -150,6 +156,7 @@ impl Writer {
             waiting: None,
             buffers: Vec::new(),
         });
+        Ok(())
     }
 
     /// A piece that was taken from the originals is to be filled by the caller.
@@ -191,9 +198,12 @@ impl Writer {
                 continue;
             };
             let (image, grid) = (swaths.image, self.canvases[swaths.image].grid);
+            let tiles = match swaths.originals {
+                Some(_) => piece.tiles(&grid)?,
+                None => Vec::new(),
+            };
             let originals = swaths.originals.as_ref();
-            let Some(originals) =
-                originals.and_then(|from| Originals::of(from, piece.tiles(&grid)))
+            let Some(originals) = originals.and_then(|from| Originals::of(from, tiles.into_iter()))
             else {
                 return Ok(Next::Fill(piece));
             };
@@ -309,7 +319,8 @@ impl Writer {
     fn send_off(&mut self, image: usize, piece: Piece, pixels: Pixels) -> Result<()> {
         let canvas = &mut self.canvases[image];
         let grid = canvas.grid;
-        let ids: Vec<u64> = piece.tiles(&grid).map(|tile| grid.index(tile)).collect();
+        let tiles = piece.tiles(&grid)?;
+        let ids = memory::collect(tiles.iter().map(|&tile| grid.index(tile)), TILES)?;
         for &id in &ids {
             canvas.places[id as usize] = Place::Busy;
         }
@@ -336,7 +347,13 @@ fn pixels(grid: &Grid, cover: &Cover) -> Rect {
 
 /// Cuts an image into rectangles of about `like` bytes and never more than `most`, unless one
 /// tile is: whole rows of tiles if they fit, and then as many as make whole rows of the source.
-fn cut(grid: &Grid, tile_bytes: usize, like: usize, most: usize, source_rows: u32) -> Vec<Cover> {
+fn cut(
+    grid: &Grid,
+    tile_bytes: usize,
+    like: usize,
+    most: usize,
+    source_rows: u32,
+) -> Result<Vec<Cover>> {
     let (across, down) = (grid.across(), grid.down());
     let row_bytes = (tile_bytes * across as usize).max(1);
     let mut covers = Vec::new();
@@ -345,10 +362,10 @@ fn cut(grid: &Grid, tile_bytes: usize, like: usize, most: usize, source_rows: u3
         for top in 0..down {
             for left in (0..across).step_by(columns as usize) {
                 let right = (left + columns).min(across);
-                covers.push(Cover { left, right, top, bottom: top + 1 });
+                memory::push(&mut covers, Cover { left, right, top, bottom: top + 1 }, TILES)?;
             }
         }
-        return covers;
+        return Ok(covers);
     }
     let mut rows = (like / row_bytes).clamp(1, down as usize) as u32;
     let unit = source_rows.div_ceil(grid.tile_height).max(1);
@@ -359,9 +376,10 @@ fn cut(grid: &Grid, tile_bytes: usize, like: usize, most: usize, source_rows: u3
         rows -= rows % unit;
     }
     for top in (0..down).step_by(rows as usize) {
-        covers.push(Cover { left: 0, right: across, top, bottom: (top + rows).min(down) });
+        let cover = Cover { left: 0, right: across, top, bottom: (top + rows).min(down) };
+        memory::push(&mut covers, cover, TILES)?;
     }
-    covers
+    Ok(covers)
 }
 
 #[cfg(test)]
@@ -374,7 +392,7 @@ mod tests {
         for (like, most) in [(1, 1), (70_000, 500_000), (3_000_000, 9_000_000), (1 << 40, 1 << 41)]
         {
             for source_rows in [1, 300, 512, 3000] {
-                let covers = cut(&grid, 65536, like, most, source_rows);
+                let covers = cut(&grid, 65536, like, most, source_rows).unwrap();
                 assert_eq!(covers.iter().map(Cover::len).sum::<u64>(), 240);
                 let mut before = (0, 0);
                 for cover in &covers {
@@ -384,6 +402,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(cut(&grid, 65536, 3_000_000, 9_000_000, 512)[0].bottom, 2);
+        assert_eq!(cut(&grid, 65536, 3_000_000, 9_000_000, 512).unwrap()[0].bottom, 2);
     }
 }

@@ -83,7 +83,7 @@ impl Template<'_> {
             Codec::Zstd => wanted.levels.1,
             _ => wanted.levels.0,
         };
-        Ok(Canvas::new(Arc::new(spec), grid, level, wanted.sparse, !layout.tiled))
+        Canvas::new(Arc::new(spec), grid, level, wanted.sparse, !layout.tiled)
     }
 
     /// The first `count` directories, to be written.

@@ -27,10 +27,13 @@ use crate::engine::{Engine, Packed, PixelBatch};
 use crate::error::{Error, Result};
 use crate::io::ByteSink;
 use crate::io::scratch::{Scratch, Slot};
+use crate::process::memory;
 use crate::tiff::directory::{Laid, MOST_CLASSIC, RESERVED, Strile};
 
 /// How long a writer that gives up waits for tiles that are being encoded.
 const LAST_PATIENCE: Duration = Duration::from_millis(200);
+/// What lists of tiles are for, in messages.
+const BATCH: &str = "the tiles of a batch";
 
 /// What becomes of a tile whose turn it is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +182,7 @@ impl Writer {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let result = work(self);
+        let result = memory::check("pixels to be written").and_then(|()| work(self));
         if let Err(error) = &result {
             self.failed = Some(error.clone());
         }
@@ -204,7 +207,7 @@ impl Writer {
         let full = self.flights.len() == abreast;
         let before = if full { self.take_landed()? } else { None };
         let canvas = &self.canvases[image];
-        let batch = self.batch(image, ids);
+        let batch = self.batch(image, ids)?;
         let cargo = Cargo {
             pixels,
             spec: Arc::clone(&canvas.spec),
@@ -215,19 +218,20 @@ impl Writer {
         };
         let packed = self.packed.pop().unwrap_or_default();
         let manner = Manner { told: self.swaths.is_some(), before: self.tile_time };
-        self.flights.push_back(Flight::start(&self.engine, image, batch, cargo, packed, manner));
+        let flight = Flight::start(&self.engine, image, batch, cargo, packed, manner)?;
+        self.flights.push_back(flight);
         before.map_or(Ok(()), |before| self.unload(before))
     }
 
-    pub(super) fn batch(&self, image: usize, ids: &[u64]) -> PixelBatch {
+    pub(super) fn batch(&self, image: usize, ids: &[u64]) -> Result<PixelBatch> {
         let canvas = &self.canvases[image];
         self.counters.batches.bump();
-        PixelBatch {
+        Ok(PixelBatch {
             spec: Arc::clone(&canvas.spec),
             level: canvas.level,
-            tiles: ids.iter().map(|&id| canvas.job(id)).collect(),
+            tiles: memory::collect(ids.iter().map(|&id| canvas.job(id)), BATCH)?,
             threads: self.limits.threads,
-        }
+        })
     }
 
     /// Waits for what is in the air and puts it into the file.
@@ -263,9 +267,9 @@ impl Writer {
         self.packed.push(free);
         match cargo.map(|cargo| cargo.pixels) {
             Some(Pixels::Collected(tiles)) => {
-                let mut planes: Vec<_> = tiles.into_values().flatten().collect();
-                planes.truncate(self.ready_planes(image).saturating_sub(self.spare.len()));
-                self.spare.append(&mut planes);
+                let worth = self.ready_planes(image).saturating_sub(self.spare.len());
+                let planes = tiles.into_values().flatten().take(worth);
+                memory::extend(&mut self.spare, planes, BATCH)?;
             }
             Some(Pixels::Swath(swath)) => {
                 if let Some(swaths) = &mut self.swaths {
@@ -286,7 +290,8 @@ impl Writer {
             let start = part.as_ptr().addr() - base;
             start..start + part.len()
         };
-        let (offset, parts) = (self.end - run.bytes, run.parts.iter().map(part).collect());
+        let parts = memory::collect(run.parts.iter().map(part), BATCH)?;
+        let offset = self.end - run.bytes;
         if self.limits.threads == 1 {
             self.sink.write_at(offset, &run.parts)?;
             return Ok(packed);
@@ -362,7 +367,7 @@ impl Writer {
     fn append<'a>(&mut self, bytes: &'a [u8], run: &mut Run<'a>) -> Result<Place> {
         let strile = Strile { offset: self.end, len: bytes.len() as u32 };
         self.grow(bytes.len())?;
-        run.parts.push(bytes);
+        memory::push(&mut run.parts, bytes, BATCH)?;
         run.bytes += bytes.len() as u64;
         Ok(Place::There(strile))
     }
@@ -410,7 +415,7 @@ impl Writer {
     pub(super) fn append_waiting(&mut self, slot: Slot, len: u32) -> Result<Place> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
-        bytes.resize(len as usize, 0);
+        memory::resize(&mut bytes, len as usize, "an encoded tile")?;
         self.scratch.read(slot, 0, &mut bytes)?;
         self.scratch.give_back(slot);
         let strile = Strile { offset: self.end, len };

@@ -172,13 +172,24 @@ impl<'a> Delivery<'a> {
     /// Puts a tile's pixels into the caller's buffer.
     fn put_window(&self, tile: Tile, rect: Rect, pixels: &Pixels<'_>) {
         let Some(part) = rect.intersect(&self.window) else { return };
-        let (chosen, targets): (Vec<usize>, Vec<To>) =
-            self.wanted(tile).map(|(i, sample)| (sample, self.target(i, part.x, part.y))).unzip();
+        let mut wanted = self.wanted(tile);
+        let (wanted, count) = (|_| wanted.next().unwrap_or_default(), self.wanted(tile).count());
         let from = self.from(pixels, (part.x - rect.x) as usize, (part.y - rect.y) as usize);
         let size = Size { width: part.width as usize, height: part.height as usize };
-        // SAFETY: the part is inside the window, whose memory GDAL vouches for.
-        // Tiles do not overlap.
-        unsafe { place::bands(from, &chosen, &targets, size) };
+        memory::few(count, wanted, |wanted| {
+            let target = |at: usize| self.target(wanted[at].0, part.x, part.y);
+            memory::few(count, target, |targets| {
+                memory::few(
+                    count,
+                    |at| wanted[at].1,
+                    |chosen| {
+                        // SAFETY: the part is inside the window, whose memory GDAL vouches for.
+                        // Tiles do not overlap.
+                        unsafe { place::bands(from, chosen, targets, size) };
+                    },
+                );
+            });
+        });
     }
 
     /// The block that GDAL gave us to fill, padding on the right included.
@@ -195,18 +206,24 @@ impl<'a> Delivery<'a> {
         }
         let spec = &self.reader.image().spec;
         let size = Size { width: spec.width, height: pixels.rows };
-        let chosen: Vec<usize> = blocks.iter().map(|kept| kept.sample).collect();
-        let targets: Vec<To> = blocks.iter().map(|kept| self.block_target(&kept.block)).collect();
-        for to in &targets {
-            memory::populate(to.data, to.line as usize * spec.height);
-        }
-        // SAFETY: blocks are locked, of the tile's size and this delivery's alone.
-        unsafe {
-            place::bands(self.from(pixels, 0, 0), &chosen, &targets, size);
-            for to in targets {
-                zero_rows(to, pixels.rows, spec.height);
+        let target = |at: usize| self.block_target(&blocks[at].block);
+        memory::few(blocks.len(), target, |targets| {
+            for to in &*targets {
+                memory::populate(to.data, to.line as usize * spec.height);
             }
-        }
+            memory::few(
+                blocks.len(),
+                |at| blocks[at].sample,
+                |chosen| {
+                    // SAFETY: blocks are locked, of the tile's size and this delivery's alone.
+                    unsafe { place::bands(self.from(pixels, 0, 0), chosen, targets, size) };
+                },
+            );
+            for to in targets {
+                // SAFETY: the block has as many rows as the spec.
+                unsafe { zero_rows(*to, pixels.rows, spec.height) };
+            }
+        });
     }
 
     /// Serves a block that is in GDAL's cache.
@@ -372,8 +389,14 @@ impl Caller for Delivery<'_> {
                 blocks.push(KeptBlock { sample, block });
             }
         }
+        let mut kept = self.kept();
+        if kept.try_reserve(1).is_err() {
+            drop(kept);
+            blocks.iter().for_each(|kept| self.release(&kept.block, false));
+            return self.whole_block();
+        }
         let keeps = self.whole_block() || !blocks.is_empty();
-        self.kept().insert(image.grid.index(tile), blocks);
+        kept.insert(image.grid.index(tile), blocks);
         keeps
     }
 
@@ -419,7 +442,7 @@ impl Caller for Delivery<'_> {
 impl Drop for Delivery<'_> {
     /// After a panic some tiles may not be settled: their blocks hold nothing.
     fn drop(&mut self) {
-        let left: Vec<_> = self.kept().drain().flat_map(|(_, blocks)| blocks).collect();
-        left.iter().for_each(|kept| self.release(&kept.block, false));
+        let left = std::mem::take(&mut *self.kept());
+        left.values().flatten().for_each(|kept| self.release(&kept.block, false));
     }
 }

@@ -5,10 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, Result};
 use crate::gdal::log;
+use crate::process::memory;
 
 /// Runs `work`; on an error or a panic raises one CPLError and returns `otherwise`.
 pub(super) fn guard<T>(otherwise: T, work: impl FnOnce() -> Result<T>) -> T {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    match catch_unwind(AssertUnwindSafe(|| memory::caught(work))) {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => {
             log::failure(&error, &error.to_string());

@@ -7,6 +7,7 @@ use crate::batch::collect::Offer;
 use crate::batch::plan::Rect;
 use crate::engine::interleave::interleave;
 use crate::gdal::words::{self, Words};
+use crate::process::memory;
 
 /// A buffer that GDAL was given.
 pub(super) struct Buffer<'a> {
@@ -104,7 +105,7 @@ impl Offer for Buffer<'_> {
     fn copy_pixels(&self, part: &Rect, to: &mut [u8], row: usize) {
         let pixel = self.unit * self.bands.len();
         let bytes = part.width as usize * pixel;
-        let mut planes = Vec::new();
+        let (bands, mut planes) = (self.bands.len(), Vec::new());
         for y in 0..part.height {
             let to = &mut to[y as usize * row..][..bytes];
             if self.is_chunky() {
@@ -115,18 +116,19 @@ impl Offer for Buffer<'_> {
                 continue;
             }
             let line = Rect { y: part.y + y, height: 1, ..*part };
-            let rows: Vec<&[u8]> = if self.is_planar() {
-                (0..self.bands.len()).map(|index| self.row(index, &line, 0)).collect()
-            } else {
-                // Converted without gaps first: GDAL rounds otherwise with them.
-                planes.resize(bytes, 0);
-                let width = part.width as usize * self.unit;
-                for (index, plane) in planes.chunks_exact_mut(width).enumerate() {
-                    self.copy(index, &line, plane, width);
-                }
-                planes.chunks_exact(width).collect()
-            };
-            interleave(&rows, rows.len(), self.unit, to);
+            if self.is_planar() {
+                let row = |index| self.row(index, &line, 0);
+                memory::few(bands, row, |rows| interleave(rows, bands, self.unit, to));
+                continue;
+            }
+            // Converted without gaps first: GDAL rounds otherwise with them.
+            memory::or_unwind(memory::resize(&mut planes, bytes, "a row of a tile"));
+            let width = part.width as usize * self.unit;
+            for (index, plane) in planes.chunks_exact_mut(width).enumerate() {
+                self.copy(index, &line, plane, width);
+            }
+            let row = |index| &planes[index * width..][..width];
+            memory::few(bands, row, |rows| interleave(rows, bands, self.unit, to));
         }
     }
 }

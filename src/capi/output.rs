@@ -338,7 +338,7 @@ pub(super) unsafe extern "C" fn output_copy(
             bands_together: bands_together != 0,
             source: source.map(|image| Arc::clone(&image.reader)),
         };
-        writer.copy_image(image as usize, plan);
+        writer.copy_image(image as usize, plan)?;
         Ok(())
     });
 }

@@ -162,16 +162,8 @@ unsafe fn band(from: From<'_>, sample: usize, to: To, size: Size) {
     // GDAL converts packed samples with other instructions than spaced ones, and NaN
     // to integers differently with each. GTiff's are packed.
     if from.samples > 1 && from.kind != to.kind {
-        let mut packed = Vec::with_capacity(size.width * size.height * from.unit);
-        for y in 0..size.height {
-            for pixel in from.row(y, size.width).chunks_exact(from.samples * from.unit) {
-                packed.extend_from_slice(&pixel[sample * from.unit..][..from.unit]);
-            }
-        }
-        let row = size.width * from.unit;
-        let from = From { data: &packed, row, samples: 1, ..from };
         // SAFETY: the caller's promise.
-        return unsafe { band(from, 0, to, size) };
+        return unsafe { packed_band(from, sample, to, size) };
     }
     let step = from.samples * from.unit;
     for y in 0..size.height {
@@ -188,13 +180,45 @@ unsafe fn band(from: From<'_>, sample: usize, to: To, size: Size) {
     }
 }
 
+/// Pixels that are packed at a time: whole vectors, however wide.
+const PIECE: usize = 1024;
+/// Room for so many samples of any type.
+const PIECE_BYTES: usize = PIECE * 16;
+
+/// One sample of each pixel, without gaps before it is converted.
+unsafe fn packed_band(from: From<'_>, sample: usize, to: To, size: Size) {
+    let (unit, step) = (from.unit, from.samples * from.unit);
+    let mut packed = [0; PIECE_BYTES];
+    for y in 0..size.height {
+        let row = from.row(y, size.width);
+        for (piece, pixels) in row.chunks(PIECE * step).enumerate() {
+            let samples = pixels.chunks_exact(step).map(|pixel| &pixel[sample * unit..][..unit]);
+            packed.chunks_exact_mut(unit).zip(samples).for_each(|(to, s)| to.copy_from_slice(s));
+            let first = y as isize * to.line + (piece * PIECE) as isize * to.pixel;
+            // SAFETY: the piece is inside the rectangle, which is the caller's promise.
+            unsafe {
+                words::copy(
+                    Words { data: packed.as_ptr(), kind: from.kind, step: unit as isize },
+                    Words { data: to.data.offset(first), kind: to.kind, step: to.pixel },
+                    pixels.len() / step,
+                );
+            }
+        }
+    }
+}
+
 /// The same sample everywhere, converted as any other row of samples is.
 ///
 /// # Safety
 /// As for [`bands`].
 pub(super) unsafe fn fill(value: &[u8], kind: u32, to: To, size: Size) {
-    let data = value.repeat(size.width);
+    let mut data = [0; PIECE_BYTES];
+    data.chunks_exact_mut(value.len()).for_each(|sample| sample.copy_from_slice(value));
     let from = From { data: &data, row: 0, samples: 1, unit: value.len(), kind };
-    // SAFETY: the caller's promise.
-    unsafe { band(from, 0, to, size) };
+    for x in (0..size.width).step_by(PIECE) {
+        let to = To { data: to.data.wrapping_offset(x as isize * to.pixel), ..to };
+        let size = Size { width: PIECE.min(size.width - x), ..size };
+        // SAFETY: the caller's promise for all columns.
+        unsafe { band(from, 0, to, size) };
+    }
 }

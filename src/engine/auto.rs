@@ -14,9 +14,10 @@ use super::cpu::CpuEngine;
 use super::cuda::{self, CudaEngine, Settings};
 use super::{
     Batch, Engine, EngineReport, Packed, PixelBatch, PixelSink, PixelSource, Staged, TileError,
-    TileSpec,
+    TileJob, TileSpec,
 };
 use crate::error::Result;
+use crate::io::ByteSource;
 use crate::process::pool;
 
 /// Rasters with fewer bytes of pixels are not worth starting CUDA for.
@@ -233,6 +234,17 @@ impl Engine for AutoEngine {
     /// Windows of a few tiles are the CPU's.
     fn reads_parts(&self) -> bool {
         self.cpu.reads_parts()
+    }
+
+    /// Single tiles are the CPU's.
+    fn decode_tile(
+        &self,
+        spec: &Arc<TileSpec>,
+        source: &Arc<dyn ByteSource>,
+        job: TileJob,
+        sink: &dyn PixelSink,
+    ) -> Result<()> {
+        self.cpu.decode_tile(spec, source, job, sink)
     }
 
     /// Where there is no GPU to be tried, or it was and is slower both ways.

@@ -247,7 +247,7 @@ pub trait Staged: Send {
 
 /// A zeroed buffer, or an error where the system has no memory for it.
 pub(crate) fn allocate(bytes: usize, place: &'static str) -> Result<Vec<u8>> {
-    memory::zeroed(bytes).ok_or(Error::OutOfMemory { bytes: bytes as u64, place })
+    memory::bytes(bytes, place)
 }
 
 /// A tile to be encoded.
@@ -355,6 +355,19 @@ pub trait Engine: Send + Sync {
     /// Asks for the batch's bytes. Where the source is cheap to read from several
     /// threads this only announces them; else it reads them in one request.
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>>;
+
+    /// Decodes one tile on this thread and delivers it.
+    fn decode_tile(
+        &self,
+        spec: &Arc<TileSpec>,
+        source: &Arc<dyn ByteSource>,
+        job: TileJob,
+        sink: &dyn PixelSink,
+    ) -> Result<()> {
+        let (spec, source) = (Arc::clone(spec), Arc::clone(source));
+        let failed = self.stage(Batch { spec, tiles: vec![job], source, threads: 1 })?.decode(sink);
+        failed.into_iter().next().map_or(Ok(()), |failed| Err(failed.error))
+    }
 
     /// Encodes the batch into `packed`, whatever that held before.
     fn encode(

@@ -22,6 +22,10 @@ use super::handle::{Handle, Plain, failed, plain};
 use super::log::c_string;
 use crate::error::{Cause, Error, Result};
 use crate::io::ByteSource;
+use crate::process::memory;
+
+/// What lists of ranges are for, in messages.
+const RANGES: &str = "ranges to be read";
 use crate::process::PerProcess;
 
 /// Bytes between two ranges of a remote file that cost less than one more request: in a COG
@@ -94,17 +98,17 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What ascending ranges (start, end) cover, those close to each other as one.
-fn runs(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
+fn runs(ranges: impl Iterator<Item = (u64, u64)>) -> Result<Vec<(u64, u64)>> {
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for (start, end) in ranges {
         match runs.last_mut() {
             Some(run) if start.saturating_sub(run.1) <= GAP + (end - start) / GAP_SHARE => {
                 run.1 = run.1.max(end);
             }
-            _ => runs.push((start, end)),
+            _ => memory::push(&mut runs, (start, end), RANGES)?,
         }
     }
-    runs
+    Ok(runs)
 }
 
 impl VsiFile {
@@ -153,18 +157,14 @@ impl VsiFile {
     /// Reads runs whole. A single one by a plain read: GDAL's network file systems cache and
     /// read ahead for these, not for many ranges at once.
     fn read_runs(&self, runs: &[(u64, u64)]) -> Result<Vec<Vec<u8>>> {
-        let mut read = Vec::with_capacity(runs.len());
+        let mut read = memory::room(runs.len(), RANGES)?;
         for (start, end) in runs {
             let bytes = end - start;
-            let mut run = Vec::new();
-            usize::try_from(bytes)
-                .ok()
-                .and_then(|len| run.try_reserve_exact(len).ok().map(|()| run.resize(len, 0)))
-                .ok_or(Error::OutOfMemory { bytes, place: "a run of tiles" })?;
-            read.push(run);
+            let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+            read.push(memory::bytes(len, "a run of tiles")?);
         }
-        let mut ranges: Vec<(u64, &mut [u8])> =
-            runs.iter().zip(&mut read).map(|((start, _), run)| (*start, &mut run[..])).collect();
+        let ranges = runs.iter().zip(&mut read).map(|((start, _), run)| (*start, &mut run[..]));
+        let mut ranges = memory::collect(ranges, RANGES)?;
         self.read_many(&mut ranges)?;
         Ok(read)
     }
@@ -174,7 +174,7 @@ impl VsiFile {
             return ranges.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf));
         }
         // In file order: a compressed stream (/vsigzip/) can only go forward.
-        ranges.sort_by_key(|(offset, _)| *offset);
+        ranges.sort_unstable_by_key(|(offset, _)| *offset);
         if self.is_remote() {
             return self.read_remote(ranges);
         }
@@ -183,14 +183,14 @@ impl VsiFile {
 
     /// Ascending ranges: what was fetched, and the rest in as few requests as it takes.
     fn read_remote(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        let mut rest: Vec<(u64, &mut [u8])> = Vec::with_capacity(ranges.len());
+        let mut rest: Vec<(u64, &mut [u8])> = memory::room(ranges.len(), RANGES)?;
         for (offset, buf) in ranges {
             if !self.fetched.take(*offset, buf) {
                 rest.push((*offset, buf));
             }
         }
         let end = |offset: u64, buf: &[u8]| offset.saturating_add(buf.len() as u64);
-        let runs = runs(rest.iter().map(|(offset, buf)| (*offset, end(*offset, buf))));
+        let runs = runs(rest.iter().map(|(offset, buf)| (*offset, end(*offset, buf))))?;
         if runs.len() == rest.len() {
             return self.read_many(&mut rest);
         }
@@ -209,13 +209,13 @@ impl VsiFile {
 
     fn fetch(&self, ranges: &[(u64, u64)]) {
         let len = self.len();
-        let mut ranges: Vec<(u64, u64)> = ranges
+        let ranges = ranges
             .iter()
             .map(|&(offset, bytes)| (offset, offset.saturating_add(bytes).min(len)))
-            .filter(|&(start, end)| start < end)
-            .collect();
+            .filter(|&(start, end)| start < end);
+        let Ok(mut ranges) = memory::collect(ranges, RANGES) else { return };
         ranges.sort_unstable();
-        let runs = runs(ranges.into_iter());
+        let Ok(runs) = runs(ranges.into_iter()) else { return };
         if runs.iter().map(|(start, end)| end - start).sum::<u64>() > MOST {
             return;
         }
@@ -228,10 +228,10 @@ impl VsiFile {
         if ranges.len() < 2 {
             return ranges.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf));
         }
-        let mut data: Vec<*mut c_void> =
-            ranges.iter_mut().map(|(_, buf)| buf.as_mut_ptr().cast()).collect();
-        let offsets: Vec<u64> = ranges.iter().map(|(offset, _)| *offset).collect();
-        let sizes: Vec<usize> = ranges.iter().map(|(_, buf)| buf.len()).collect();
+        let data = ranges.iter_mut().map(|(_, buf)| buf.as_mut_ptr().cast());
+        let mut data: Vec<*mut c_void> = memory::collect(data, RANGES)?;
+        let offsets = memory::collect(ranges.iter().map(|(offset, _)| *offset), RANGES)?;
+        let sizes = memory::collect(ranges.iter().map(|(_, buf)| buf.len()), RANGES)?;
         let count = c_int::try_from(ranges.len())
             .map_err(|_| failed(offsets[0], 0, "too many ranges at once"))?;
         self.with_handle(|handle| {

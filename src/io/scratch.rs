@@ -50,7 +50,10 @@ impl Scratch {
 
     /// Gives a slot back.
     pub fn give_back(&mut self, slot: Slot) {
-        self.free.push(slot.0);
+        // Without memory to note it the slot is not used again.
+        if self.free.try_reserve(1).is_ok() {
+            self.free.push(slot.0);
+        }
     }
 
     /// Writes into a slot.

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 pub mod fork;
 pub mod memory;
 pub mod pool;
+pub mod reserve;
 
 /// Gives freed memory back to the system; the allocator would keep it for this
 /// process.

@@ -7,6 +7,7 @@
 #include "create.h"
 #include "dataset.h"
 #include "gdal_frmts.h"
+#include "guard.h"
 #include "messages.h"
 #include "overlay.h"
 
@@ -325,9 +326,9 @@ GPUGTiffDriver *MakeOurs()
                               g_sKept.poDriver->GetMetadataItem(
                                   GDAL_DMD_CREATIONDATATYPES));
     poDriver->pfnIdentify = Identify;
-    poDriver->pfnOpen = Open;
-    poDriver->pfnCreate = Create<false>;
-    poDriver->pfnCreateCopy = CreateCopy<false>;
+    poDriver->pfnOpen = GPUGTiffGuarded<Open, nullptr>::Call;
+    poDriver->pfnCreate = GPUGTiffGuarded<Create<false>, nullptr>::Call;
+    poDriver->pfnCreateCopy = GPUGTiffGuarded<CreateCopy<false>, nullptr>::Call;
     poDriver->pfnDelete = g_sKept.poDriver->pfnDelete;
     poDriver->pfnRename = g_sKept.poDriver->pfnRename;
     poDriver->pfnCopyFiles = g_sKept.poDriver->pfnCopyFiles;
@@ -353,11 +354,11 @@ void RegisterAsGTiff()
     poDriver->SetMetadataItem(GDAL_DMD_OPENOPTIONLIST,
                               OpenOptionList().c_str());
     poDriver->pfnIdentify = poInner->pfnIdentify;
-    poDriver->pfnOpen = OpenAsGTiff;
+    poDriver->pfnOpen = GPUGTiffGuarded<OpenAsGTiff, nullptr>::Call;
     poDriver->SetMetadataItem(GDAL_DMD_CREATIONOPTIONLIST,
                               CreationOptionList(false).c_str());
-    poDriver->pfnCreate = Create<true>;
-    poDriver->pfnCreateCopy = CreateCopy<true>;
+    poDriver->pfnCreate = GPUGTiffGuarded<Create<true>, nullptr>::Call;
+    poDriver->pfnCreateCopy = GPUGTiffGuarded<CreateCopy<true>, nullptr>::Call;
     poDriver->pfnDelete = poInner->pfnDelete;
     poDriver->pfnRename = poInner->pfnRename;
     poDriver->pfnCopyFiles = poInner->pfnCopyFiles;

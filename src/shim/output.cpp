@@ -1,5 +1,6 @@
 #include "output.h"
 
+#include "guard.h"
 #include "messages.h"
 
 #include <algorithm>
@@ -26,7 +27,7 @@ GPUGTiffOutput::GPUGTiffOutput(std::unique_ptr<GPUGTiffHollow> poHollow,
 
 GPUGTiffOutput::~GPUGTiffOutput()
 {
-    CloseInner();
+    GPUGTiffGuard(CE_Failure, [this] { return CloseInner(); });
 }
 
 // What stands where nothing was written is GTiff's nodata value. A file has one: that
@@ -43,19 +44,23 @@ void GPUGTiffOutput::UpdateFill(int nBandIn)
 // GTiff writes the tags when the first pixel comes, and again only what changes
 // afterwards. The hollow dataset is asked for a block that it does not have, for the
 // same: with one written, libtiff would refuse changes of some tags.
-void GPUGTiffOutput::SettleTags()
+bool GPUGTiffOutput::SettleTags()
 {
     if (m_bSettled)
-        return;
-    m_bSettled = true;
+        return true;
     GDALRasterBand *poFirst = m_poInner->GetRasterBand(1);
     int nBlockX = 0;
     int nBlockY = 0;
     poFirst->GetBlockSize(&nBlockX, &nBlockY);
     const GDALDataType eType = poFirst->GetRasterDataType();
-    std::vector<GByte> abyBlock(static_cast<size_t>(nBlockX) * nBlockY *
-                                GDALGetDataTypeSizeBytes(eType));
-    CPL_IGNORE_RET_VAL(poFirst->ReadBlock(0, 0, abyBlock.data()));
+    auto pabyBlock = static_cast<GByte *>(VSI_MALLOC3_VERBOSE(
+        nBlockX, nBlockY, GDALGetDataTypeSizeBytes(eType)));
+    if (pabyBlock == nullptr)
+        return false;
+    m_bSettled = true;
+    CPL_IGNORE_RET_VAL(poFirst->ReadBlock(0, 0, pabyBlock));
+    VSIFree(pabyBlock);
+    return true;
 }
 
 GDALRasterBand *GPUGTiffOutput::Mask() const
@@ -226,7 +231,8 @@ CPLErr GPUGTiffOutput::Close()
 
 CPLErr GPUGTiffOutput::Write(int nImage, gpugtiff::Request &sRequest)
 {
-    SettleTags();
+    if (!SettleTags())
+        return CE_Failure;
     // What GDAL's cache holds of the window was written or read before.
     for (int i = 0; i < sRequest.band_count; ++i)
     {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "band.h"
+#include "guard.h"
 #include "hollow.h"
 #include "messages.h"
 
@@ -101,8 +102,14 @@ bool GPUGTiffDataset::ReadWindow(gpugtiff::Request &sRequest,
     Call sCall = {this, &sRequest, psExtraArg};
     sRequest.cache_max = GDALGetCacheMax64();
     sRequest.pipelined = m_bPipelined;
-    sRequest.callbacks = {&sCall,       FindBlock,   MakeBlock,     ReleaseBlock,
-                          FillSample,   RedoByGTiff, ReportProgress};
+    // Called by Rust, which no exception may cross.
+    sRequest.callbacks = {&sCall,
+                          GPUGTiffGuarded<FindBlock, 0>::Call,
+                          GPUGTiffGuarded<MakeBlock, 0>::Call,
+                          GPUGTiffGuarded<ReleaseBlock, 0>::Call,
+                          GPUGTiffGuarded<FillSample, 0>::Call,
+                          GPUGTiffGuarded<RedoByGTiff, 1>::Call,
+                          GPUGTiffGuarded<ReportProgress, 0>::Call};
     const int nResult = g_poApi->image_read(m_poImage.get(), &sRequest);
     if (nResult == 2)
         m_poImage.reset();

@@ -12,11 +12,14 @@ use super::ifd::{Entry, Place, outside, within};
 use super::tag::kind;
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
+use crate::process::memory;
 
 /// Entries in a block of the file: 4096 bytes of LONG8.
 pub(super) const PAGE: u64 = 512;
 /// Pages kept: a million entries at 8 bytes each.
 const MAX_KEPT: usize = 2048;
+/// What is allocated, in messages.
+pub(super) const OFFSETS: &str = "the offsets of tiles";
 /// Pages read at a time, at most.
 pub(super) const MAX_READ: usize = 512;
 
@@ -97,7 +100,7 @@ impl Array {
         indices: &[u64],
         file_len: u64,
     ) -> Result<Vec<u64>> {
-        let mut found = Vec::with_capacity(indices.len());
+        let mut found = memory::room(indices.len(), OFFSETS)?;
         let mut rest = indices;
         while !rest.is_empty() {
             let (group, pages) = self.next_group(rest)?;
@@ -135,8 +138,8 @@ impl Array {
             let cache = self.cache();
             pages.iter_mut().for_each(|(page, slot)| *slot = cache.pages.get(page).cloned());
         }
-        let missing: Vec<u64> =
-            pages.iter().filter(|(_, slot)| slot.is_none()).map(|(page, _)| *page).collect();
+        let missing = pages.iter().filter(|(_, slot)| slot.is_none()).map(|(page, _)| *page);
+        let missing: Vec<u64> = memory::collect(missing, OFFSETS)?;
         // With the single entry between two of them they are one range.
         let close = if self.straddles { 2 } else { 1 };
         for run in missing.chunk_by(|left, right| left + close >= *right) {
@@ -167,21 +170,21 @@ impl Array {
         // Neither overflows: tiles are counted in 31 bits.
         let (skip, len) = (first * self.width, (end - first) * self.width);
         let base = match &self.place {
-            Place::Inline(value) => return Ok(self.numbers(&value[..(len as usize).min(8)])),
+            Place::Inline(value) => return self.numbers(&value[..(len as usize).min(8)]),
             Place::At(base) => *base,
         };
         let at = base.saturating_add(skip);
         within(at, len, file_len).ok_or_else(|| {
             outside(&format!("the entries of tiles {first} to {end}"), at, len, file_len)
         })?;
-        let mut bytes = vec![0; len as usize];
+        let mut bytes = memory::bytes(len as usize, OFFSETS)?;
         source.read_at(at, &mut bytes)?;
-        Ok(self.numbers(&bytes))
+        self.numbers(&bytes)
     }
 
-    fn numbers(&self, bytes: &[u8]) -> Vec<u64> {
+    fn numbers(&self, bytes: &[u8]) -> Result<Vec<u64>> {
         let entries = bytes.chunks_exact(self.width as usize);
-        entries.map(|bytes| self.order.uint(bytes)).collect()
+        memory::collect(entries.map(|bytes| self.order.uint(bytes)), OFFSETS)
     }
 
     /// The page that holds a tile's entry. An entry that lies in two blocks of the file is a page of

@@ -11,12 +11,15 @@ use super::ifd::Ifd;
 use super::tag::{self, kind};
 use crate::error::Result;
 use crate::io::ByteSource;
+use crate::process::memory;
 
 /// Bytes at the start of the file that are kept free for either kind of header.
 pub const RESERVED: u64 = 16;
 
 /// One value is not larger than this: GTiff writes ICC profiles and XML, no pixels.
 const MOST_VALUE: u64 = 1 << 30;
+/// What is allocated for it, in messages.
+const ARRAYS: &str = "a directory to be written";
 
 /// Tags that say where something is; they are ours to say, or say nothing any more.
 const PLACES: [u16; 8] = [
@@ -113,7 +116,10 @@ impl Directory {
     /// A tag of some numbers.
     pub fn set_list(&mut self, tag: u16, kind: u16, numbers: &[u64]) {
         let size = kind::size(kind).unwrap_or(1) as usize;
-        let bytes = numbers.iter().flat_map(|&number| put(self.order, number, size)).collect();
+        let mut bytes = Vec::new();
+        for &number in numbers {
+            bytes.extend_from_slice(put(self.order, number, size).as_ref());
+        }
         self.values.insert(tag, Value { kind, count: numbers.len() as u64, bytes });
     }
 
@@ -135,32 +141,35 @@ impl Directory {
     }
 
     /// All values, those that say where tiles are included.
-    fn complete(&self, big: bool) -> BTreeMap<u16, Value> {
+    fn complete(&self, big: bool) -> Result<BTreeMap<u16, Value>> {
         let (width, offset_kind) = if big { (8, kind::LONG8) } else { (4, kind::LONG) };
-        let (mut offsets, mut counts) = (Vec::new(), Vec::new());
-        offsets.reserve_exact(self.striles.len() * width);
-        counts.reserve_exact(self.striles.len() * 4);
+        let mut offsets = memory::room(self.striles.len() * width, ARRAYS)?;
+        let mut counts = memory::room(self.striles.len() * 4, ARRAYS)?;
         for strile in &self.striles {
-            offsets.extend_from_slice(&put(self.order, strile.offset, width));
-            counts.extend_from_slice(&put(self.order, u64::from(strile.len), 4));
+            offsets.extend_from_slice(put(self.order, strile.offset, width).as_ref());
+            counts.extend_from_slice(put(self.order, u64::from(strile.len), 4).as_ref());
         }
         let count = self.striles.len() as u64;
         let (offset_tag, count_tag) = self.place_tags();
-        let mut values = self.values.clone();
+        let mut values = BTreeMap::new();
+        for (&tag, value) in &self.values {
+            let bytes = memory::copied(&value.bytes, ARRAYS)?;
+            values.insert(tag, Value { kind: value.kind, count: value.count, bytes });
+        }
         values.insert(offset_tag, Value { kind: offset_kind, count, bytes: offsets });
         values.insert(count_tag, Value { kind: kind::LONG, count, bytes: counts });
-        values
+        Ok(values)
     }
 }
 
 /// Lays the directories out for the even offset `at`, as a classic TIFF if everything in them
 /// can be pointed to with 32 bits and `big` is not asked for.
-pub fn lay_out(directories: &[Directory], at: u64, big: bool) -> Laid {
+pub fn lay_out(directories: &[Directory], at: u64, big: bool) -> Result<Laid> {
     let far = |directory: &Directory| directory.striles.iter().any(|s| s.offset > MOST_CLASSIC);
     if !big && !directories.iter().any(far) {
-        let laid = lay_out_as(directories, at, false);
+        let laid = lay_out_as(directories, at, false)?;
         if at + laid.bytes.len() as u64 <= MOST_CLASSIC {
-            return laid;
+            return Ok(laid);
         }
     }
     lay_out_as(directories, at, true)
@@ -169,7 +178,7 @@ pub fn lay_out(directories: &[Directory], at: u64, big: bool) -> Laid {
 /// The last offset that a classic TIFF can hold.
 pub const MOST_CLASSIC: u64 = u32::MAX as u64;
 
-fn lay_out_as(directories: &[Directory], at: u64, big: bool) -> Laid {
+fn lay_out_as(directories: &[Directory], at: u64, big: bool) -> Result<Laid> {
     let order = directories.first().map_or(ByteOrder::NATIVE, |d| d.order);
     let format = Header { byte_order: order, big, first_ifd: 0 };
     let (slot, count_size) = (format.offset_size() as usize, format.count_size() as usize);
@@ -179,43 +188,47 @@ fn lay_out_as(directories: &[Directory], at: u64, big: bool) -> Laid {
     let mut link: Option<usize> = None;
     for directory in directories {
         let mut entries = Vec::new();
-        let values = directory.complete(big);
+        let values = directory.complete(big)?;
         for (tag, value) in &values {
-            entries.extend_from_slice(&put(order, u64::from(*tag), 2));
-            entries.extend_from_slice(&put(order, u64::from(value.kind), 2));
-            entries.extend_from_slice(&put(order, value.count, slot));
-            let mut inline = value.bytes.clone();
-            if inline.len() > slot {
+            memory::grow(&mut entries, 4 + 2 * slot, ARRAYS)?;
+            entries.extend_from_slice(put(order, u64::from(*tag), 2).as_ref());
+            entries.extend_from_slice(put(order, u64::from(value.kind), 2).as_ref());
+            entries.extend_from_slice(put(order, value.count, slot).as_ref());
+            let filled = entries.len() + slot;
+            if value.bytes.len() > slot {
+                memory::grow(&mut bytes, value.bytes.len() + 8, ARRAYS)?;
                 align(&mut bytes);
-                inline = put(order, at + bytes.len() as u64, slot);
+                entries.extend_from_slice(put(order, at + bytes.len() as u64, slot).as_ref());
                 bytes.extend_from_slice(&value.bytes);
+            } else {
+                entries.extend_from_slice(&value.bytes);
             }
-            inline.resize(slot, 0);
-            entries.extend_from_slice(&inline);
+            entries.resize(filled, 0);
         }
+        memory::grow(&mut bytes, 8 + count_size + entries.len() + slot, ARRAYS)?;
         align(&mut bytes);
         let here = at + bytes.len() as u64;
         match link {
-            Some(link) => bytes[link..link + slot].copy_from_slice(&put(order, here, slot)),
+            Some(link) => bytes[link..link + slot].copy_from_slice(put(order, here, slot).as_ref()),
             None => first = here,
         }
-        bytes.extend_from_slice(&put(order, values.len() as u64, count_size));
+        bytes.extend_from_slice(put(order, values.len() as u64, count_size).as_ref());
         bytes.extend_from_slice(&entries);
         link = Some(bytes.len());
-        bytes.extend_from_slice(&put(order, 0, slot));
+        bytes.extend_from_slice(put(order, 0, slot).as_ref());
     }
-    Laid { bytes, header: header(&format, first) }
+    Ok(Laid { bytes, header: header(&format, first) })
 }
 
 fn header(format: &Header, first: u64) -> [u8; RESERVED as usize] {
     let order = format.byte_order;
     let mut bytes = if order == ByteOrder::Little { b"II".to_vec() } else { b"MM".to_vec() };
-    bytes.extend(put(order, if format.big { 43 } else { 42 }, 2));
+    bytes.extend(put(order, if format.big { 43 } else { 42 }, 2).as_ref());
     if format.big {
-        bytes.extend(put(order, 8, 2));
-        bytes.extend(put(order, 0, 2));
+        bytes.extend(put(order, 8, 2).as_ref());
+        bytes.extend(put(order, 0, 2).as_ref());
     }
-    bytes.extend(put(order, first, format.offset_size() as usize));
+    bytes.extend(put(order, first, format.offset_size() as usize).as_ref());
     bytes.resize(RESERVED as usize, 0);
     bytes.try_into().unwrap_or_default()
 }
@@ -226,11 +239,24 @@ fn align(bytes: &mut Vec<u8>) {
 }
 
 /// The last `width` bytes of a number.
-fn put(order: ByteOrder, number: u64, width: usize) -> Vec<u8> {
-    match order {
-        ByteOrder::Little => number.to_le_bytes()[..width].to_vec(),
-        ByteOrder::Big => number.to_be_bytes()[8 - width..].to_vec(),
+struct Number {
+    bytes: [u8; 8],
+    width: usize,
+}
+
+impl AsRef<[u8]> for Number {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.width]
     }
+}
+
+/// The last `width` bytes of `number`, in the file's order.
+fn put(order: ByteOrder, number: u64, width: usize) -> Number {
+    let bytes = match order {
+        ByteOrder::Little => number.to_le_bytes(),
+        ByteOrder::Big => (number << (64 - 8 * width)).to_be_bytes(),
+    };
+    Number { bytes, width }
 }
 
 #[cfg(test)]
@@ -242,7 +268,7 @@ mod tests {
 
     /// A file of 16 reserved bytes, some data, and the directories.
     fn build(directories: &[Directory], at: usize, big: bool) -> Memory {
-        let laid = lay_out(directories, at as u64, big);
+        let laid = lay_out(directories, at as u64, big).unwrap();
         let mut file = laid.header.to_vec();
         file.resize(at, 0xEE);
         file.extend_from_slice(&laid.bytes);
@@ -297,10 +323,10 @@ mod tests {
         let mut directory = Directory::take_over(&file, &header, &ifd).unwrap();
         for (offset, big) in [(MOST_CLASSIC, false), (MOST_CLASSIC + 1, true)] {
             directory.set_striles(vec![Strile { offset, len: 1 }]);
-            let laid = lay_out(std::slice::from_ref(&directory), 16, false);
+            let laid = lay_out(std::slice::from_ref(&directory), 16, false).unwrap();
             assert_eq!(laid.header[2] == 43, big, "{offset}");
         }
-        let laid = lay_out(std::slice::from_ref(&directory), MOST_CLASSIC - 20, false);
+        let laid = lay_out(std::slice::from_ref(&directory), MOST_CLASSIC - 20, false).unwrap();
         assert_eq!(laid.header[2], 43);
     }
 }

@@ -93,7 +93,7 @@ impl Excerpt {
         // Once to know how long it is, and once with the places.
         let mut striles = vec![Strile::default(); lens.len()];
         directory.set_striles(striles.clone());
-        let laid = lay_out(std::slice::from_ref(&directory), RESERVED, false);
+        let laid = lay_out(std::slice::from_ref(&directory), RESERVED, false)?;
         let mut at = RESERVED + laid.bytes.len() as u64;
         for (strile, &len) in striles.iter_mut().zip(lens) {
             let short = u32::try_from(len).ok().filter(|_| at + (len as u64) < u32::MAX.into());
@@ -102,7 +102,7 @@ impl Excerpt {
             at += u64::from(len);
         }
         directory.set_striles(striles);
-        let laid = lay_out(std::slice::from_ref(&directory), RESERVED, false);
+        let laid = lay_out(std::slice::from_ref(&directory), RESERVED, false)?;
         let mut front = laid.header.to_vec();
         front.extend_from_slice(&laid.bytes);
         Ok(front)

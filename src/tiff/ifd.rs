@@ -11,11 +11,14 @@ use super::header::{ByteOrder, Header};
 use super::tag::{self, kind};
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
+use crate::process::memory;
 
 /// libtiff takes a directory with more entries for a wrong offset.
 const MAX_ENTRIES: u64 = 4096;
 /// A value with more bytes is not loaded with the directory: one LONG8 for each sample fits.
 const MAX_LOADED: u64 = u16::MAX as u64 * 8;
+/// What is allocated, in messages.
+const VALUES: &str = "the tags of a directory";
 
 /// Where the bytes of a value are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,18 +112,17 @@ impl Ifd {
         let end = within(start, len, file_len)
             .ok_or_else(|| outside("the directory", offset, len, file_len))?;
         let with_next = len + header.offset_size().min(file_len - end);
-        let mut bytes = vec![0; with_next as usize];
+        let mut bytes = memory::bytes(with_next as usize, VALUES)?;
         source.read_at(start, &mut bytes)?;
         let (entries, next) = bytes.split_at(len as usize);
         let whole = next.len() as u64 == header.offset_size();
+        let entries = entries.chunks_exact(header.entry_size() as usize);
+        let entries = entries.map(|bytes| Entry::parse(bytes, header));
         Ok(Ifd {
             offset,
             next: if whole { order.uint(next) } else { 0 },
             byte_order: order,
-            entries: entries
-                .chunks_exact(header.entry_size() as usize)
-                .map(|bytes| Entry::parse(bytes, header))
-                .collect(),
+            entries: memory::collect(entries, VALUES)?,
         })
     }
 
@@ -141,7 +143,7 @@ impl Ifd {
             within(offset, len, file_len).ok_or_else(|| {
                 outside(&format!("the value of tag {tag}"), offset, len, file_len)
             })?;
-            wanted.push((index, offset, vec![0; len as usize]));
+            wanted.push((index, offset, memory::bytes(len as usize, VALUES)?));
         }
         if wanted.is_empty() {
             return Ok(());
@@ -207,7 +209,7 @@ impl Ifd {
     /// The bytes of any value as they are in the file, at most `limit` of them.
     pub fn value(&self, source: &dyn ByteSource, entry: &Entry, limit: u64) -> Result<Vec<u8>> {
         if let Some(bytes) = entry.bytes() {
-            return Ok(bytes.to_vec());
+            return memory::copied(bytes, VALUES);
         }
         let Place::At(offset) = entry.place else {
             return Err(self.odd(entry, "no value"));
@@ -220,7 +222,7 @@ impl Ifd {
         within(offset, len, file_len).ok_or_else(|| {
             outside(&format!("the value of tag {}", entry.tag), offset, len, file_len)
         })?;
-        let mut bytes = vec![0; len as usize];
+        let mut bytes = memory::bytes(len as usize, VALUES)?;
         source.read_at(offset, &mut bytes)?;
         Ok(bytes)
     }
@@ -250,8 +252,8 @@ impl Ifd {
             .bytes()
             .and_then(|bytes| bytes.get(..usize::from(count) * size))
             .ok_or_else(|| self.odd(entry, "too few or too many values"))?;
-        let numbers: Vec<u64> =
-            bytes.chunks_exact(size).map(|bytes| self.byte_order.uint(bytes)).collect();
+        let numbers = bytes.chunks_exact(size).map(|bytes| self.byte_order.uint(bytes));
+        let numbers = memory::collect(numbers, VALUES)?;
         if signed && numbers.iter().any(|number| number >> (size * 8 - 1) != 0) {
             return Err(self.odd(entry, "a negative value"));
         }

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use super::array::OFFSETS;
 use super::header::Header;
 use super::ifd::Ifd;
 use super::layout::Layout;
@@ -16,6 +17,7 @@ use super::striles::{ByteRange, Striles};
 use super::tag;
 use crate::error::Result;
 use crate::io::ByteSource;
+use crate::process::memory;
 
 /// What the text behind the header begins with; six digits follow, with the length of the rest.
 const TITLE: &[u8] = b"GDAL_STRUCTURAL_METADATA_SIZE=";
@@ -107,7 +109,7 @@ impl Leaders {
     /// What to fetch for some tiles (offset, length), with the masks' where they are interleaved;
     /// nothing for tiles that are here already.
     pub fn extents(&self, source: &dyn ByteSource, tiles: &[u64]) -> Result<Vec<(u64, u64)>> {
-        let mut extents = Vec::with_capacity(tiles.len());
+        let mut extents = memory::room(tiles.len(), OFFSETS)?;
         for (&tile, (offset, next)) in tiles.iter().zip(self.neighbours(source, tiles)?) {
             if offset <= EDGE || self.told(source, offset, next).is_some() {
                 continue;
@@ -174,10 +176,11 @@ impl Leaders {
         tiles: &[u64],
     ) -> Result<Vec<(u64, Option<u64>)>> {
         let last = self.images.count() - 1;
-        let both: Vec<u64> = tiles.iter().flat_map(|&tile| [tile, (tile + 1).min(last)]).collect();
+        let both = tiles.iter().flat_map(|&tile| [tile, (tile + 1).min(last)]);
+        let both = memory::collect(both, OFFSETS)?;
         let offsets = self.images.offsets(source, &both)?;
         let next = |pair: &[u64]| Some(pair[1]).filter(|&next| next > pair[0]);
-        Ok(offsets.chunks_exact(2).map(|pair| (pair[0], next(pair))).collect())
+        memory::collect(offsets.chunks_exact(2).map(|pair| (pair[0], next(pair))), OFFSETS)
     }
 }
 

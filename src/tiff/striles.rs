@@ -5,13 +5,14 @@
 //! with a million tiles costs only the entries in use. Invariant: every [`ByteRange`] lies within
 //! the file and, like libtiff's, is not much longer than ten times the tile.
 
-use super::array::Array;
+use super::array::{Array, OFFSETS};
 use super::header::Header;
 use super::ifd::{Entry, Ifd, outside, within};
 use super::layout::{Layout, Planar};
 use super::tag;
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
+use crate::process::memory;
 
 /// Bytes of the file that hold one tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,15 +78,17 @@ impl Striles {
         source: &dyn ByteSource,
         indices: impl IntoIterator<Item = u64>,
     ) -> Result<Vec<Option<ByteRange>>> {
-        let indices: Vec<u64> = indices.into_iter().collect();
+        let indices = memory::collect(indices, OFFSETS)?;
         let file_len = source.len();
         let offsets = self.offsets.get(source, &indices, file_len)?;
         let counts = match &self.counts {
             Counts::Stored(array) => array.get(source, &indices, file_len)?,
-            Counts::Computed(len) => vec![*len; indices.len()],
+            Counts::Computed(len) => memory::repeated(*len, indices.len(), OFFSETS)?,
         };
         let entries = indices.iter().zip(offsets.into_iter().zip(counts));
-        entries.map(|(index, (offset, len))| self.check(*index, offset, len, file_len)).collect()
+        let ranges =
+            entries.map(|(index, (offset, len))| self.check(*index, offset, len, file_len));
+        memory::try_collect(ranges, OFFSETS)
     }
 
     /// What the file says of where many tiles begin; lengths are not looked at.

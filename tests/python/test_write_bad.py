@@ -639,32 +639,6 @@ def test_disk_space_is_checked_beforehand(tmp_path, check):
         assert check == "NO" or done.returncode > 0  # without the check zeros may take no room at all
 
 
-def test_no_memory(tmp_path):
-    """With address space for little more than the process: an error or success, no crash, hang or wrong pixel."""
-    written.ours_only()  # GTiff hangs where a thread cannot be made
-    code = """
-import json, resource, sys, written, harness
-raster = written.Raster(harness.rng("memory"), "uint16", (4, 1500, 2000))
-mem = raster.mem()
-now = int(open("/proc/self/statm").read().split()[0]) * 4096
-unlimited = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (now + int(sys.argv[2]), unlimited[1]))
-with harness.Errors() as errors:
-    ds = written.copy(sys.argv[1], mem, COMPRESS="DEFLATE", BATCH_MB=64, NUM_THREADS=2)
-    done = ds is not None
-    ds = None
-resource.setrlimit(resource.RLIMIT_AS, unlimited)
-print(json.dumps([done, len(errors.failures()), written.read_gtiff(sys.argv[1]) == raster.whole()]))
-"""
-    for room in (2 << 20, 20 << 20, 50 << 20, 90 << 20):
-        path = fresh(tmp_path)
-        done, errors, right = harness.run_json(code, path, room, timeout=60)
-        clean = (done and right and not errors) or (not done and errors and not path.exists())
-        assert clean, (room, done, errors, right)
-        if path.exists():
-            path.unlink()
-
-
 # ---- more than 4 GiB -----------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::codec::CodecError;
 use super::isal::{Inflated, Isal};
-use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
+use super::libdeflate::{self, Compressor, Decompressor, Refused};
 
 /// Every so many tiles the slower decoder gets one, as the data may have changed.
 const RETRY: u32 = 32;
@@ -61,9 +61,10 @@ fn moved(pace: u64, now: u64) -> u64 {
 }
 
 impl Deflate {
-    /// Makes a decoder.
-    pub fn new() -> Self {
-        Self { inner: Decompressor::new(), isal: Isal::new(), pace: Pace::default() }
+    /// Makes a decoder, if there is memory for it.
+    pub fn new() -> Result<Self, CodecError> {
+        let inner = Decompressor::new().ok_or(CodecError::NoMemory)?;
+        Ok(Self { inner, isal: Isal::new(), pace: Pace::default() })
     }
 
     /// Decodes `src` into the front of `dst` and returns how many bytes were made.
@@ -79,9 +80,9 @@ impl Deflate {
             note(&mut self.pace.isal, start, made);
             return Ok(made);
         }
-        let made = self.inner.zlib_decompress(src, dst).map_err(|e| match e {
-            DecompressionError::BadData => CodecError::BadDeflate,
-            DecompressionError::InsufficientSpace => CodecError::TooLong,
+        let made = self.inner.decompress(src, dst).map_err(|e| match e {
+            Refused::BadData => CodecError::BadDeflate,
+            Refused::TooLong => CodecError::TooLong,
         })?;
         note(&mut self.pace.libdeflate, start, made);
         Ok(made)
@@ -98,14 +99,13 @@ fn by_isal(isal: &mut Isal, src: &[u8], dst: &mut [u8]) -> Option<usize> {
     }
     let Inflated { made, left } = isal.inflate(stream, dst)?;
     let trailer = stream.get(stream.len().checked_sub(left)?..)?.first_chunk::<4>()?;
-    let sum = libdeflater::adler32(dst.get(..made)?);
+    let sum = libdeflate::adler32(dst.get(..made)?);
     (u32::from_be_bytes(*trailer) == sum).then_some(made)
 }
 
-impl Default for Deflate {
-    fn default() -> Self {
-        Self::new()
-    }
+/// The most bytes that `Encoder::encode` makes of `len` bytes at any level.
+pub fn bound(len: usize) -> usize {
+    libdeflate::bound(len)
 }
 
 /// An encoder of zlib streams, one per worker.
@@ -117,23 +117,18 @@ pub struct Encoder {
 
 impl Encoder {
     /// The compressor of `level`, 1 to 12; other levels are taken for the nearest of these.
-    fn at(&mut self, level: i32) -> &mut Compressor {
+    fn at(&mut self, level: i32) -> Result<&mut Compressor, CodecError> {
         let level = level.clamp(1, 12);
         if self.inner.as_ref().is_none_or(|(made, _)| *made != level) {
             self.inner = None;
+            self.inner = Some((level, Compressor::new(level).ok_or(CodecError::NoMemory)?));
         }
-        let make = || (level, Compressor::new(CompressionLvl::new(level).unwrap_or_default()));
-        &mut self.inner.get_or_insert_with(make).1
-    }
-
-    /// The most bytes that `encode` makes of `len` bytes at any level.
-    pub fn bound(&mut self, level: i32, len: usize) -> usize {
-        self.at(level).zlib_compress_bound(len)
+        self.inner.as_mut().map(|(_, inner)| inner).ok_or(CodecError::NoMemory)
     }
 
     /// Encodes `src` into the front of `dst` and returns how many bytes were made.
     pub fn encode(&mut self, level: i32, src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
-        self.at(level).zlib_compress(src, dst).map_err(|_| CodecError::NoRoom)
+        self.at(level)?.compress(src, dst).ok_or(CodecError::NoRoom)
     }
 }
 
@@ -221,7 +216,7 @@ mod tests {
         let first = 0x5eed_0002_u64;
         println!("seed {first:#x}");
         let mut s = first;
-        let mut codec = Deflate::new();
+        let mut codec = Deflate::new().unwrap();
         for case in 0..2000 {
             let spread = 1 + random(&mut s) % 200;
             let len = (random(&mut s) % 3000) as usize;
@@ -242,7 +237,7 @@ mod tests {
 
     #[test]
     fn short_long_and_trailing() {
-        let mut codec = Deflate::default();
+        let mut codec = Deflate::new().unwrap();
         let mut code = encode(b"abcdefgh", 6);
         assert_eq!(codec.decode(&code, &mut [0; 20]), Ok(8));
         assert_eq!(codec.decode(&code, &mut [0; 7]), Err(CodecError::TooLong));
@@ -254,7 +249,7 @@ mod tests {
     fn a_wrong_checksum_is_an_error() {
         let mut code = encode(b"abcdefgh", 6);
         *code.last_mut().unwrap() ^= 1;
-        assert_eq!(Deflate::new().decode(&code, &mut [0; 8]), Err(CodecError::BadDeflate));
+        assert_eq!(Deflate::new().unwrap().decode(&code, &mut [0; 8]), Err(CodecError::BadDeflate));
     }
 
     #[test]
@@ -262,13 +257,13 @@ mod tests {
         let first = 0x5eed_0022_u64;
         println!("seed {first:#x}");
         let mut s = first;
-        let (mut encoder, mut decoder) = (Encoder::default(), Deflate::new());
+        let (mut encoder, mut decoder) = (Encoder::default(), Deflate::new().unwrap());
         for case in 0..600 {
             let level = if case % 3 == 0 { case % 15 } else { 6 };
             let spread = 1 + random(&mut s) % 256;
             let len = [0, 1, 2, (random(&mut s) % 30_000) as usize][case as usize % 4];
             let data: Vec<u8> = (0..len).map(|_| (random(&mut s) % spread) as u8).collect();
-            let room = encoder.bound(level, len);
+            let room = bound(len);
             let mut code = vec![0xA5; room + 32];
             let made = encoder.encode(level, &data, &mut code[..room]).unwrap();
             assert!(code[room..].iter().all(|&b| b == 0xA5), "case {case}");

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::codec::CodecError;
 use super::predictor::forward;
-use super::tile::Worker;
+use super::tile::{Worker, made_once};
 use super::{TASK_BYTES, deflate, lzw, packbits, predictor, zstd};
 use crate::engine::{
     Codec, Packed, PixelBatch, PixelJob, PixelSource, Predictor, Sample, TileSpec, allocate,
 };
 use crate::error::{Error, Result};
-use crate::process::pool;
+use crate::process::{memory, pool};
 
 /// Encoder contexts, made when first used.
 #[derive(Default)]
@@ -50,6 +50,7 @@ pub(super) fn encode(
     packed: &mut Packed,
 ) -> Result<()> {
     packed.tiles.clear();
+    memory::grow(&mut packed.tiles, batch.tiles.len(), "the tiles of a batch")?;
     packed.tiles.resize(batch.tiles.len(), 0..0);
     let outcome = into_slots(batch, source, packed);
     if outcome.is_err() {
@@ -73,7 +74,7 @@ fn into_slots(batch: &PixelBatch, source: &dyn PixelSource, packed: &mut Packed)
     }
     let group = (TASK_BYTES / batch.spec.tile_bytes().max(1)).clamp(1, 256);
     let (mut rest, mut start) = (&mut packed.bytes[..], 0);
-    let mut groups = Vec::with_capacity(batch.tiles.len().div_ceil(group));
+    let mut groups = memory::room(batch.tiles.len().div_ceil(group), "the tiles of a batch")?;
     for (jobs, tiles) in batch.tiles.chunks(group).zip(packed.tiles.chunks_mut(group)) {
         let bytes = jobs.iter().map(slot).sum();
         let (slots, after) = rest.split_at_mut(bytes);
@@ -86,7 +87,11 @@ fn into_slots(batch: &PixelBatch, source: &dyn PixelSource, packed: &mut Packed)
             return;
         }
         let mut group = groups[i].lock().unwrap_or_else(|e| e.into_inner());
-        if let Err(error) = Worker::with(|worker| group.encode(worker, batch, slot, source)) {
+        let encode = |worker: &mut Worker| {
+            memory::check("a batch of encoded tiles")?;
+            group.encode(worker, batch, slot, source)
+        };
+        if let Err(error) = Worker::with(encode) {
             failed.store(true, Ordering::Relaxed);
             failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
         }
@@ -102,7 +107,7 @@ fn bound(batch: &PixelBatch, rows: usize) -> usize {
         Codec::None => bytes,
         Codec::PackBits => packbits::bound(row, rows),
         Codec::Lzw => lzw::bound(bytes),
-        Codec::Deflate => Worker::with(|w| w.encoders.deflate.bound(batch.level, bytes)),
+        Codec::Deflate => deflate::bound(bytes),
         Codec::Zstd => zstd::bound(bytes),
         Codec::Jpeg2000(_) | Codec::Gtiff => 0,
     }
@@ -221,7 +226,8 @@ fn pack(
             })
             .ok_or(CodecError::NoRoom),
         Codec::PackBits => packbits::encode(data, batch.spec.stored_row_bytes(), slot),
-        Codec::Lzw => encoders.lzw.get_or_insert_default().encode(data, slot),
+        Codec::Lzw => made_once(&mut encoders.lzw, lzw::Encoder::try_new)
+            .and_then(|lzw| lzw.encode(data, slot)),
         Codec::Deflate => encoders.deflate.encode(batch.level, data, slot),
         Codec::Zstd => encoders.zstd.encode(batch.level, data, slot),
         Codec::Jpeg2000(_) | Codec::Gtiff => Err(CodecError::Unsupported),

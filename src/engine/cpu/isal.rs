@@ -71,9 +71,13 @@ pub struct Inflated {
 }
 
 impl Isal {
-    /// A decoder, if the library is here.
+    /// A decoder, if the library is here, and memory.
     pub fn new() -> Option<Isal> {
-        Some(Isal { library: library()?, state: vec![0; STATE_WORDS] })
+        let library = library()?;
+        let mut state = Vec::new();
+        state.try_reserve_exact(STATE_WORDS).ok()?;
+        state.resize(STATE_WORDS, 0);
+        Some(Isal { library, state })
     }
 
     /// Decodes a raw deflate stream; `None` if it is damaged or does not fit.

@@ -10,6 +10,7 @@ use super::openjpeg;
 use crate::engine::jpeg2000::{Codestream, Kind, Sampling};
 use crate::engine::{Codec, TileJob, TileSpec};
 use crate::error::{Error, Result};
+use crate::process::memory;
 
 /// What a decoder is asked for.
 pub struct Order<'a> {
@@ -60,7 +61,7 @@ pub(super) fn decode(
     // GDAL's driver shows signed bytes as unsigned ones, without those below zero.
     let lifted = header.signed && header.bits == 8;
     if lifted {
-        copy = stream.to_vec();
+        copy = memory::copied(stream, "a codestream")?;
         header.make_unsigned(&mut copy);
         stream = &copy;
     }

@@ -18,11 +18,12 @@ pub mod predictor;
 pub mod zstd;
 
 mod encode;
+mod libdeflate;
 mod openjpeg;
 mod tile;
 
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 pub(super) use self::tile::plausible;
 
@@ -32,7 +33,8 @@ use super::{
     TileSpec, allocate,
 };
 use crate::error::Result;
-use crate::process::pool;
+use crate::io::ByteSource;
+use crate::process::{memory, pool};
 
 /// Slots of the staging buffer begin at multiples of this.
 const SLOT_ALIGN: usize = 64;
@@ -66,10 +68,28 @@ impl Engine for CpuEngine {
     }
 
     fn stage(&self, batch: Batch) -> Result<Box<dyn Staged>> {
+        // Kept until they are decoded, so that nothing of a batch's size is allocated then.
+        let failed = memory::room(batch.tiles.len(), BATCH)?;
         Ok(match stage(&batch)? {
-            Bytes::InFile => Box::new(Direct { batch }),
-            Bytes::InMemory { staging, slots } => Box::new(InMemory { batch, staging, slots }),
+            Bytes::InFile => Box::new(Direct { batch, failed }),
+            Bytes::InMemory { staging, slots } => {
+                Box::new(InMemory { batch, staging, slots, failed })
+            }
         })
+    }
+
+    fn decode_tile(
+        &self,
+        spec: &Arc<TileSpec>,
+        source: &Arc<dyn ByteSource>,
+        job: TileJob,
+        sink: &dyn PixelSink,
+    ) -> Result<()> {
+        let mut failed = Vec::new();
+        Worker::with(|worker| {
+            worker.read_and_decode(spec, &**source, &[job], sink, &mut failed);
+        });
+        failed.pop().map_or(Ok(()), |failed| Err(failed.error))
     }
 
     fn encode(
@@ -118,18 +138,18 @@ pub(super) fn stage(batch: &Batch) -> Result<Bytes> {
                 Some(span) => (t.offset + span.start as u64, span.len() as u64),
                 None => (t.offset, t.len as u64),
             };
-            batch.source.advise(&batch.tiles.iter().map(range).collect::<Vec<_>>());
+            batch.source.advise(&memory::collect(batch.tiles.iter().map(range), BATCH)?);
         }
         return Ok(Bytes::InFile);
     }
     let mut bytes = 0usize;
-    let mut slots = Vec::with_capacity(batch.tiles.len());
+    let mut slots = memory::room(batch.tiles.len(), BATCH)?;
     for tile in &batch.tiles {
         slots.push(bytes);
         bytes += tile.len.next_multiple_of(SLOT_ALIGN);
     }
     let mut staging = allocate(bytes, "a batch of compressed tiles")?;
-    let mut ranges = Vec::with_capacity(slots.len());
+    let mut ranges = memory::room(slots.len(), BATCH)?;
     let mut rest: &mut [u8] = &mut staging;
     for tile in &batch.tiles {
         let (slot, after) = rest.split_at_mut(tile.len.next_multiple_of(SLOT_ALIGN));
@@ -143,13 +163,17 @@ pub(super) fn stage(batch: &Batch) -> Result<Bytes> {
 /// A batch that each worker reads as it goes.
 struct Direct {
     batch: Batch,
+    /// Room for an error for each tile.
+    failed: Vec<TileError>,
 }
 
 impl Staged for Direct {
     fn decode(self: Box<Self>, sink: &dyn PixelSink) -> Vec<TileError> {
-        let batch = &self.batch;
+        let Direct { batch, failed } = *self;
         let group = (TASK_BYTES / batch.spec.tile_bytes().max(1)).clamp(1, 256);
-        in_groups(batch.threads, batch.tiles.len(), group, |worker, range, failed| {
+        let id = |i: usize| batch.tiles[i].id;
+        let work = Work { threads: batch.threads, tiles: batch.tiles.len(), group, id, failed };
+        work.in_groups(|worker, range, failed| {
             let tiles = &batch.tiles[range];
             worker.read_and_decode(&batch.spec, &*batch.source, tiles, sink, failed);
         })
@@ -161,15 +185,19 @@ struct InMemory {
     batch: Batch,
     staging: Vec<u8>,
     slots: Vec<usize>,
+    failed: Vec<TileError>,
 }
 
 impl Staged for InMemory {
     fn decode(self: Box<Self>, sink: &dyn PixelSink) -> Vec<TileError> {
-        let batch = &self.batch;
-        let bytes =
-            |(tile, &slot): (&TileJob, &usize)| (*tile, &self.staging[slot..slot + tile.len]);
-        let tiles: Vec<_> = batch.tiles.iter().zip(&self.slots).map(bytes).collect();
-        decode_staged(&batch.spec, batch.threads, &tiles, sink)
+        let InMemory { batch, staging, slots, failed } = *self;
+        let id = |i: usize| batch.tiles[i].id;
+        let work = Work { threads: batch.threads, tiles: batch.tiles.len(), group: 1, id, failed };
+        work.in_groups(|worker, range, failed| {
+            for (tile, &slot) in batch.tiles[range.clone()].iter().zip(&slots[range]) {
+                worker.decode(&batch.spec, tile, &staging[slot..slot + tile.len], sink, failed);
+            }
+        })
     }
 }
 
@@ -180,28 +208,51 @@ pub(super) fn decode_staged(
     tiles: &[(TileJob, &[u8])],
     sink: &dyn PixelSink,
 ) -> Vec<TileError> {
-    in_groups(threads, tiles.len(), 1, |worker, range, failed| {
+    let (id, failed) = (|i: usize| tiles[i].0.id, Vec::new());
+    let work = Work { threads, tiles: tiles.len(), group: 1, id, failed };
+    work.in_groups(|worker, range, failed| {
         for (tile, bytes) in &tiles[range] {
             worker.decode(spec, tile, bytes, sink, failed);
         }
     })
 }
 
-/// Runs `task(worker, tiles, failures)` over groups of tiles.
-fn in_groups(
+/// What is allocated for it, in messages.
+const BATCH: &str = "the tiles of a batch";
+
+/// Tiles that are shared out in groups.
+struct Work<I> {
     threads: usize,
     tiles: usize,
     group: usize,
-    task: impl Fn(&mut Worker, Range<usize>, &mut Vec<TileError>) + Sync,
-) -> Vec<TileError> {
-    let failures = Mutex::new(Vec::new());
-    pool::run(threads, tiles.div_ceil(group), &|i| {
-        let range = i * group..tiles.min((i + 1) * group);
-        let mut failed = Vec::new();
-        Worker::with(|worker| task(worker, range, &mut failed));
-        if !failed.is_empty() {
-            failures.lock().unwrap_or_else(|e| e.into_inner()).append(&mut failed);
-        }
-    });
-    failures.into_inner().unwrap_or_else(|e| e.into_inner())
+    /// The number that the caller knows a tile by.
+    id: I,
+    /// Where errors are gathered.
+    failed: Vec<TileError>,
+}
+
+impl<I: Fn(usize) -> u64 + Sync> Work<I> {
+    /// Runs `task(worker, tiles, failures)` over groups of tiles. Where memory has run out the tiles
+    /// fail without being tried.
+    fn in_groups(
+        self,
+        task: impl Fn(&mut Worker, Range<usize>, &mut Vec<TileError>) + Sync,
+    ) -> Vec<TileError> {
+        let Work { threads, tiles, group, id, failed } = self;
+        let failures = Mutex::new(failed);
+        pool::run(threads, tiles.div_ceil(group), &|i| {
+            let range = i * group..tiles.min((i + 1) * group);
+            let mut failed = Vec::new();
+            match memory::check(BATCH) {
+                Ok(()) => Worker::with(|worker| task(worker, range, &mut failed)),
+                Err(error) => {
+                    failed.extend(range.map(|i| TileError { id: id(i), error: error.clone() }));
+                }
+            }
+            if !failed.is_empty() {
+                failures.lock().unwrap_or_else(|e| e.into_inner()).append(&mut failed);
+            }
+        });
+        failures.into_inner().unwrap_or_else(|e| e.into_inner())
+    }
 }

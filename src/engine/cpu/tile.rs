@@ -14,6 +14,7 @@ use crate::engine::{
 };
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
+use crate::process::memory;
 
 /// Tiles closer together than this are read in one go, the gap included.
 const READ_GAP: u64 = 4 << 10;
@@ -51,7 +52,12 @@ impl Worker {
     /// same thread gets another, which is kept as well.
     pub(super) fn with<T>(use_it: impl FnOnce(&mut Worker) -> T) -> T {
         WORKERS.with(|idle| {
-            let mut worker = idle.borrow_mut().pop().unwrap_or_default();
+            let mut worker = {
+                let mut idle = idle.borrow_mut();
+                // Room for it to come back to.
+                idle.reserve(1);
+                idle.pop().unwrap_or_default()
+            };
             let result = use_it(&mut worker);
             worker.trim();
             idle.borrow_mut().push(worker);
@@ -78,6 +84,7 @@ impl Worker {
         failed: &mut Vec<TileError>,
     ) {
         let mut input = std::mem::take(&mut self.input);
+        reserve_input(spec, tiles.len(), &mut input);
         let mut rest = tiles;
         while !rest.is_empty() {
             if read_part(spec, source, &rest[0], sink, &mut input) {
@@ -170,10 +177,10 @@ impl Worker {
             return Err(short(tile, got, needed));
         }
         let data = &mut unpacked[..needed];
-        undo_predictor(spec, data, &mut self.scratch);
+        undo_predictor(spec, data, &mut self.scratch)?;
         let data: &[u8] = match spec.sample {
             Sample::Whole { .. } => data,
-            Sample::Bit { on } => expand_bits(data, spec, tile.rows, on, &mut self.scratch),
+            Sample::Bit { on } => expand_bits(data, spec, tile.rows, on, &mut self.scratch)?,
         };
         sink.put(tile.id, Pixels::whole(data, tile.rows, spec.row_bytes()));
         Ok(())
@@ -194,7 +201,7 @@ impl Worker {
         if got < to.len() {
             return Err(short(tile, got, to.len()));
         }
-        undo_predictor(spec, to, &mut self.scratch);
+        undo_predictor(spec, to, &mut self.scratch)?;
         Ok(())
     }
 }
@@ -264,6 +271,20 @@ fn neighbours(tiles: &[TileJob]) -> usize {
     run
 }
 
+/// Makes the input as long as tiles of this kind are likely to need, so that it does not grow with the
+/// longest tile met so far. Without memory for that it is made as each tile needs it.
+fn reserve_input(spec: &TileSpec, tiles: usize, input: &mut Vec<u8>) {
+    let stored = spec.stored_row_bytes().saturating_mul(spec.height);
+    // The longest that a codec makes of noise is LZW's.
+    let tile = stored.saturating_add(stored / 2).saturating_add(1 << 10);
+    let run = tiles.saturating_mul(tile.saturating_add(READ_GAP as usize));
+    let bytes = run.min(READ_BYTES as usize).max(tile);
+    if input.len() < bytes && bytes <= KEEP_BYTES && !spec.is_as_stored() {
+        *input = Vec::new();
+        *input = allocate(bytes, "a compressed tile").unwrap_or_default();
+    }
+}
+
 fn read<'a>(
     source: &dyn ByteSource,
     offset: u64,
@@ -317,7 +338,23 @@ fn short(tile: &TileJob, got: usize, needed: usize) -> Error {
 }
 
 fn decode_error(error: CodecError, tile: &TileJob) -> Error {
-    Error::corrupt(error.to_string(), tile.offset)
+    match error {
+        CodecError::NoMemory => {
+            Error::OutOfMemory { bytes: tile.len as u64, place: "a decompressor" }
+        }
+        error => Error::corrupt(error.to_string(), tile.offset),
+    }
+}
+
+/// What is in `slot`, made the first time.
+pub(super) fn made_once<T>(
+    slot: &mut Option<T>,
+    make: impl FnOnce() -> std::result::Result<T, CodecError>,
+) -> std::result::Result<&mut T, CodecError> {
+    match slot {
+        Some(made) => Ok(made),
+        None => Ok(slot.insert(make()?)),
+    }
 }
 
 fn unpack(
@@ -334,14 +371,14 @@ fn unpack(
         }
         Codec::PackBits => packbits::decode(bytes, tile),
         Codec::Lzw => codecs.lzw.get_or_insert_with(Lzw::new).decode(bytes, tile),
-        Codec::Deflate => codecs.deflate.get_or_insert_with(Deflate::new).decode(bytes, tile),
-        Codec::Zstd => codecs.zstd.get_or_insert_with(Zstd::new).decode(bytes, tile),
+        Codec::Deflate => made_once(&mut codecs.deflate, Deflate::new)?.decode(bytes, tile),
+        Codec::Zstd => made_once(&mut codecs.zstd, Zstd::new)?.decode(bytes, tile),
         Codec::Jpeg2000(_) | Codec::Gtiff => Err(CodecError::Unsupported),
     }
 }
 
-fn undo_predictor(spec: &TileSpec, data: &mut [u8], scratch: &mut Vec<u8>) {
-    let Sample::Whole { bytes, unit } = spec.sample else { return };
+fn undo_predictor(spec: &TileSpec, data: &mut [u8], scratch: &mut Vec<u8>) -> Result<()> {
+    let Sample::Whole { bytes, unit } = spec.sample else { return Ok(()) };
     let (bytes, row) = (usize::from(bytes), spec.stored_row_bytes());
     match spec.predictor {
         Predictor::None if spec.swap => predictor::swap_samples(data, usize::from(unit)),
@@ -350,9 +387,11 @@ fn undo_predictor(spec: &TileSpec, data: &mut [u8], scratch: &mut Vec<u8>) {
             predictor::undo_horizontal(data, row, spec.samples, bytes, spec.swap);
         }
         Predictor::FloatingPoint => {
+            memory::grow(scratch, row.saturating_sub(scratch.len()), "a row of a tile")?;
             predictor::undo_floating_point(data, row, spec.samples, bytes, scratch);
         }
     }
+    Ok(())
 }
 
 /// One byte for each bit; the bits beyond the row's width are padding.
@@ -362,13 +401,13 @@ fn expand_bits<'a>(
     rows: usize,
     on: u8,
     out: &'a mut Vec<u8>,
-) -> &'a [u8] {
+) -> Result<&'a [u8]> {
     let width = spec.width * spec.samples;
     out.clear();
-    out.reserve(width * rows);
+    memory::grow(out, width * rows, "a tile of bits")?;
     for row in packed.chunks_exact(spec.stored_row_bytes()).take(rows) {
         let bits = row.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
         out.extend(bits.take(width).map(|bit| bit * on));
     }
-    out
+    Ok(out)
 }

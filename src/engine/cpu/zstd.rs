@@ -13,9 +13,9 @@ pub struct Zstd {
 }
 
 impl Zstd {
-    /// Makes a decoder.
-    pub fn new() -> Self {
-        Self { inner: DCtx::create() }
+    /// Makes a decoder, if there is memory for it.
+    pub fn new() -> Result<Self, CodecError> {
+        DCtx::try_create().map(|inner| Self { inner }).ok_or(CodecError::NoMemory)
     }
 
     /// Decodes `src` into the front of `dst` and returns how many bytes were made.
@@ -28,17 +28,16 @@ impl Zstd {
     }
 }
 
-impl Default for Zstd {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+/// `ZSTD_error_memory_allocation`, part of the library's stable interface.
+const NO_MEMORY: usize = 64;
 
 fn reason(code: usize) -> CodecError {
     /// `ZSTD_error_dstSize_tooSmall`, part of the library's stable interface.
     const TOO_SMALL: usize = 70;
     if code.wrapping_neg() == TOO_SMALL {
         CodecError::TooLong
+    } else if code.wrapping_neg() == NO_MEMORY {
+        CodecError::NoMemory
     } else {
         CodecError::BadZstd(zstd_safe::get_error_name(code))
     }
@@ -142,11 +141,8 @@ fn set_up(inner: &mut CCtx<'static>, level: i32) -> Result<(), usize> {
 }
 
 fn refusal(code: usize) -> CodecError {
-    /// `ZSTD_error_memory_allocation`, part of the library's stable interface.
-    const NO_MEMORY: usize = 64;
     match reason(code) {
         CodecError::TooLong => CodecError::NoRoom,
-        _ if code.wrapping_neg() == NO_MEMORY => CodecError::NoMemory,
         CodecError::BadZstd(reason) => CodecError::NotPacked(reason),
         other => other,
     }
@@ -168,7 +164,7 @@ mod tests {
         let first = 0x5eed_0003_u64;
         println!("seed {first:#x}");
         let mut s = first;
-        let mut codec = Zstd::new();
+        let mut codec = Zstd::new().unwrap();
         for case in 0..2000 {
             let spread = 1 + random(&mut s) % 200;
             let len = (random(&mut s) % 3000) as usize;
@@ -191,7 +187,7 @@ mod tests {
 
     #[test]
     fn short_long_and_trailing() {
-        let mut codec = Zstd::default();
+        let mut codec = Zstd::new().unwrap();
         let one = ::zstd::bulk::compress(b"abcdefgh", 3).unwrap();
         assert_eq!(codec.decode(&one, &mut [0; 20]), Ok(8));
         assert_eq!(codec.decode(&one, &mut [0; 7]), Err(CodecError::TooLong));
@@ -207,9 +203,12 @@ mod tests {
         encoder.include_checksum(true).unwrap();
         std::io::Write::write_all(&mut encoder, b"abcdefgh").unwrap();
         let mut code = encoder.finish().unwrap();
-        assert_eq!(Zstd::new().decode(&code, &mut [0; 8]), Ok(8));
+        assert_eq!(Zstd::new().unwrap().decode(&code, &mut [0; 8]), Ok(8));
         *code.last_mut().unwrap() ^= 1;
-        assert!(matches!(Zstd::new().decode(&code, &mut [0; 8]), Err(CodecError::BadZstd(_))));
+        assert!(matches!(
+            Zstd::new().unwrap().decode(&code, &mut [0; 8]),
+            Err(CodecError::BadZstd(_))
+        ));
     }
 
     #[test]
@@ -217,7 +216,7 @@ mod tests {
         let first = 0x5eed_0023_u64;
         println!("seed {first:#x}");
         let mut s = first;
-        let (mut encoder, mut decoder) = (Encoder::default(), Zstd::new());
+        let (mut encoder, mut decoder) = (Encoder::default(), Zstd::new().unwrap());
         for case in 0..600 {
             let level = if case % 3 == 0 { case / 3 % 25 } else { 9 };
             let spread = 1 + random(&mut s) % 256;

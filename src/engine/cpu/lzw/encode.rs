@@ -14,6 +14,7 @@
 
 use super::super::codec::CodecError;
 use super::{CLEAR, EOI, FIRST};
+use crate::process::memory;
 use std::hint::select_unpredictable;
 
 /// The table is emptied when this code would be the next to be given.
@@ -71,6 +72,16 @@ impl Encoder {
     /// Makes an encoder.
     pub fn new() -> Self {
         Self { slots: Box::new([0; SLOTS]), codes: Box::new([0; CODES]), age: 0 }
+    }
+
+    /// Makes an encoder, if there is memory for it.
+    pub fn try_new() -> Result<Self, CodecError> {
+        fn table<T: Clone + Default, const N: usize>() -> Option<Box<[T; N]>> {
+            let table = memory::repeated(T::default(), N, "a table").ok()?;
+            table.into_boxed_slice().try_into().ok()
+        }
+        let tables = table().zip(table()).ok_or(CodecError::NoMemory)?;
+        Ok(Self { slots: tables.0, codes: tables.1, age: 0 })
     }
 
     /// Encodes `src` into the front of `dst`, which has room for `bound`, and returns how many
