@@ -22,6 +22,7 @@ fn main() {
         "pixels",
         "computed",
         "excerpt",
+        "tile_file",
         "band",
         "create",
         "copy",

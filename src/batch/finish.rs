@@ -109,7 +109,9 @@ impl Writer {
     }
 
     fn encode_blank(&mut self, image: usize, id: u64) -> Result<Vec<u8>> {
-        let batch = self.batch(image, &[id]);
+        let mut batch = self.batch(image, &[id]);
+        // Others that are cut elsewhere get the same bytes: all of it is fill.
+        batch.tiles.iter_mut().for_each(|job| job.inside = None);
         let canvas = &self.canvases[image];
         let planes = vec![canvas.blank_plane(Vec::new()); canvas.spec.samples];
         let cargo = Cargo {
@@ -120,7 +122,7 @@ impl Writer {
             sparse: false,
         };
         let mut packed = Packed::default();
-        self.engine.encode(&batch, &cargo, &mut packed)?;
+        self.engine(image).encode(&batch, &cargo, &mut packed)?;
         let range = packed.tiles.first().cloned().unwrap_or_default();
         Ok(packed.bytes[range].to_vec())
     }

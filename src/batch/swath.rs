@@ -107,9 +107,9 @@ impl Writer {
     pub fn copy_image(&mut self, image: usize, plan: CopyPlan) {
         let canvas = &self.canvases[image];
         let grid = canvas.grid;
-        let originals = plan
-            .source
-            .filter(|source| self.engine.decodes_singly() && are_cut_alike(source.image(), canvas));
+        let originals = plan.source.filter(|source| {
+            self.engine(image).decodes_singly() && are_cut_alike(source.image(), canvas)
+        });
         let singly = originals.as_ref().is_some_and(|source| source.decodes_singly());
         let planes_at_once = if plan.bands_together && !singly { grid.planes } else { 1 };
         let tile_bytes = canvas.spec.tile_bytes() * planes_at_once as usize;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::bridge::{Creation, Emit, Request, Swath, Target};
+use super::encoder::encoder;
 use super::guard::guard;
 use super::handles::{File, Image, Shared, pairs, text};
 use super::offer::Buffer;
@@ -136,17 +137,23 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     let shared = Arc::clone(&file.shared);
     let options = CreateOptions::parse(&for_gtiff, &list);
     let hollow = open_hollow(&hollow)?;
-    let canvas = Template::read(&hollow)?.canvas(
-        0,
-        &Wanted {
-            height: target.height as u32,
-            sample_bytes: target.sample_bytes as u8,
-            bit: None,
-            levels: options.levels,
-            sparse: options.sparse,
-            most_tile_bytes: shared.options.batch_bytes.max(LARGE_TILE),
-        },
-    )?;
+    let wanted = Wanted {
+        height: target.height as u32,
+        sample_bytes: target.sample_bytes as u8,
+        bit: None,
+        levels: options.levels,
+        sparse: options.sparse,
+        most_tile_bytes: shared.options.batch_bytes.max(LARGE_TILE),
+    };
+    let kind = target.kind as u32;
+    let template = Template::read(&hollow)?;
+    let (canvas, special) = match template.canvas(0, &wanted) {
+        Err(Error::Unsupported(why)) => {
+            let (canvas, engine) = encoder(&template, &wanted, kind, &for_gtiff, why)?;
+            (canvas, Some(engine))
+        }
+        canvas => (canvas?, None),
+    };
     let tile_bytes = canvas.spec.tile_bytes();
     let whole = canvas.places.len() as u64 * tile_bytes as u64;
     let size = options.size.unwrap_or(match whole > SAFE_BYTES {
@@ -168,8 +175,11 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     engine.expect(whole);
     let counters = Arc::clone(&shared.counters);
     let bytes: Arc<dyn ByteSink> = sink.clone();
-    let writer = Writer::new(bytes, scratch, engine, limits, counters, size, canvas);
-    let (kind, pid) = (target.kind as u32, std::process::id());
+    let mut writer = Writer::new(bytes, scratch, engine, limits, counters, size, canvas);
+    if let Some(engine) = special {
+        writer.set_engine(engine);
+    }
+    let pid = std::process::id();
     Ok(Output { path, kind, options, shared, sink, writer: Mutex::new(writer), pid })
 }
 

@@ -12,5 +12,6 @@ pub mod log;
 pub mod memory;
 pub mod messages;
 pub mod sink;
+pub mod tile_file;
 pub mod vsi;
 pub mod words;

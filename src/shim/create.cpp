@@ -76,12 +76,9 @@ CPLStringList HollowOptions(const Order &sOrder)
 CPLStringList GTiffOptions(const Order &sOrder)
 {
     CPLStringList aosOptions(sOrder.aosForGTiff);
-    const int nThreads = g_poApi->file_threads(sOrder.poFile.get());
-    // Under its own name GTiff uses threads if it is asked to.
-    if (!sOrder.bAsGTiff && nThreads > 1)
-        aosOptions.SetNameValue("NUM_THREADS", CPLSPrintf("%d", nThreads));
-    else if (const char *pszThreads = sOrder.aosAsked.FetchNameValue("NUM_THREADS"))
-        aosOptions.SetNameValue("NUM_THREADS", pszThreads);
+    // What fails in GTiff's threads it does not tell. Said even under its own name:
+    // GDAL_NUM_THREADS would switch them on.
+    aosOptions.SetNameValue("NUM_THREADS", "1");
     g_poApi->file_count_gtiff(sOrder.poFile.get(), 2);
     return aosOptions;
 }
