@@ -274,6 +274,8 @@ pub struct Api {
         *mut c_void,
         unsafe extern "C" fn(*mut c_void, f64) -> c_int,
     ) -> c_int,
+    /// The first pixel comes: the hollow file has the tags now that tiles are encoded for. 0 on success.
+    pub output_settle: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
     /// Makes what was written readable; tags come from the hollow file. 0 on success.
     pub output_flush: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
     /// Finishes the file and closes it; 0 on success.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::batch::canvas::Canvas;
 use crate::batch::template::{GtiffTiles, Template, Wanted};
 use crate::engine::Engine;
 use crate::engine::gtiff::GtiffEngine;
@@ -20,7 +21,7 @@ pub(super) fn encoder(
     kind: u32,
     for_gtiff: &[(String, String)],
     why: String,
-) -> Result<(crate::batch::canvas::Canvas, Arc<dyn Engine>)> {
+) -> Result<(Canvas, Arc<dyn Engine>)> {
     let GtiffTiles { canvas, cut, compression, facts } = template.gtiff(wanted, why.clone())?;
     let left = || Error::Unsupported(why.clone());
     // GTiff then takes subsampled chroma for pixels.
@@ -34,6 +35,7 @@ pub(super) fn encoder(
         size: [size(canvas.grid.width), size(canvas.grid.height)],
         tile: [canvas.spec.width, canvas.spec.height],
         tiled: facts.tiled,
+        planes: size(canvas.grid.planes),
     };
     let reader = GtiffEngine::new(cut, kind);
     let files = Arc::new(Recipe::new(kind, &options));

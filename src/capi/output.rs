@@ -15,6 +15,7 @@ use crate::batch::swath::{CopyPlan, Step};
 use crate::batch::template::{Template, Wanted};
 use crate::batch::writer::{Size, Writer};
 use crate::engine::Codec;
+use crate::engine::gtiff::Cut;
 use crate::error::{Cause, Error, Result};
 use crate::gdal::log;
 use crate::gdal::sink::{VsiSink, free_space};
@@ -40,6 +41,7 @@ pub struct Output {
     shared: Arc<Shared>,
     sink: Arc<VsiSink>,
     writer: Mutex<Writer>,
+    special: Option<Special>,
     pid: u32,
 }
 
@@ -54,6 +56,50 @@ impl Output {
         let broken = |_| Error::Device(format!("{}: writing it failed before", self.path));
         self.writer.lock().map_err(broken)
     }
+
+    /// Passes on what the engines have to say to the user.
+    fn tell(&self, writer: &Writer) {
+        self.shared.tell();
+        writer.engine(0).notices().iter().for_each(|notice| log::warning(notice));
+    }
+
+    /// Has tiles encoded for the tags that the hollow file has now: some may be set until the first
+    /// pixel is written, and codecs look at them.
+    fn settle(&self, writer: &mut Writer, template: &Template<'_>) -> Result<()> {
+        let Some(special) = &self.special else { return Ok(()) };
+        let Special { wanted, for_gtiff, cut } = special;
+        let mut cut = cut.lock().map_err(|_| Error::Device("internal error: tags".into()))?;
+        let now = template.gtiff(wanted, String::new())?.cut;
+        if now.excerpt.difference(&cut.excerpt, &[]).is_none() {
+            return Ok(());
+        }
+        let (_, engine) =
+            encoder(template, wanted, self.kind, for_gtiff, "tags that changed".into())?;
+        writer.set_engine(engine);
+        *cut = now;
+        Ok(())
+    }
+}
+
+/// Of an image whose tiles GTiff encodes.
+struct Special {
+    wanted: Wanted,
+    for_gtiff: Vec<(String, String)>,
+    /// The tags that tiles are encoded for.
+    cut: Mutex<Cut>,
+}
+
+pub(super) unsafe extern "C" fn output_settle(output: *mut Output, hollow: *const c_char) -> c_int {
+    guard(1, || {
+        // SAFETY: a handle from `output_create` and a C string.
+        let (output, hollow) = unsafe { (&*output, text(hollow)) };
+        if output.special.is_none() {
+            return Ok(0);
+        }
+        let hollow = open_hollow(&hollow)?;
+        output.settle(&mut *output.writer()?, &Template::read(&hollow)?)?;
+        Ok(0)
+    })
 }
 
 pub(super) unsafe extern "C" fn creation_prepare(
@@ -149,8 +195,9 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     let template = Template::read(&hollow)?;
     let (canvas, special) = match template.canvas(0, &wanted) {
         Err(Error::Unsupported(why)) => {
+            let cut = template.gtiff(&wanted, why.clone())?.cut;
             let (canvas, engine) = encoder(&template, &wanted, kind, &for_gtiff, why)?;
-            (canvas, Some(engine))
+            (canvas, Some((engine, cut)))
         }
         canvas => (canvas?, None),
     };
@@ -176,11 +223,12 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     let counters = Arc::clone(&shared.counters);
     let bytes: Arc<dyn ByteSink> = sink.clone();
     let mut writer = Writer::new(bytes, scratch, engine, limits, counters, size, canvas);
-    if let Some(engine) = special {
+    let special = special.map(|(engine, cut)| {
         writer.set_engine(engine);
-    }
-    let pid = std::process::id();
-    Ok(Output { path, kind, options, shared, sink, writer: Mutex::new(writer), pid })
+        Special { wanted, for_gtiff, cut: Mutex::new(cut) }
+    });
+    let (writer, pid) = (Mutex::new(writer), std::process::id());
+    Ok(Output { path, kind, options, shared, sink, writer, special, pid })
 }
 
 /// As GTiff: a large uncompressed file needs the space it will take.
@@ -268,7 +316,7 @@ pub(super) unsafe extern "C" fn output_write(
         // SAFETY: GDAL checked the window and vouches for the buffer.
         let buffer = unsafe { Buffer::new(request, bands, kind, unit) };
         let written = writer.write(image, &buffer);
-        output.shared.tell();
+        output.tell(&writer);
         written.map(|()| 0)
     })
 }
@@ -399,12 +447,16 @@ unsafe fn end(output: &Output, hollow: *const c_char, last: bool) -> Result<()> 
     // SAFETY: the caller's promise.
     let hollow = open_hollow(&unsafe { text(hollow) })?;
     let mut writer = output.writer()?;
-    let directories = Template::read(&hollow)?.directories(writer.images())?;
-    if !last {
-        return writer.flush(directories);
-    }
-    writer.finish(directories)?;
+    let template = Template::read(&hollow)?;
+    output.settle(&mut writer, &template)?;
+    let directories = template.directories(writer.images())?;
+    let ended = if last { writer.finish(directories) } else { writer.flush(directories) };
+    output.tell(&writer);
+    ended?;
     drop(writer);
+    if !last {
+        return Ok(());
+    }
     output.sink.close()
 }
 

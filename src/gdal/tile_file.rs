@@ -70,9 +70,8 @@ impl Recipe {
 /// GTiff's messages begin with the name of its file, which is nobody's business.
 fn without_name(text: &str, path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
-    [format!("{path}: "), format!("{path}:"), format!("{name}: "), format!("{name}:")]
-        .iter()
-        .fold(text.to_string(), |text, name| text.replace(name, ""))
+    let text = text.replace(path, "").replace(name, "");
+    text.trim_start_matches([',', ':', ' ']).to_string()
 }
 
 /// A name in /vsimem/; whatever has it is removed at the end.
@@ -109,7 +108,9 @@ impl TileFiles for Recipe {
         }
         let window = [order.window.x, order.window.y, order.window.width, order.window.height];
         let window = window.map(|n| n as c_int);
-        let size = [order.size[0], order.size[1], order.bands].map(|n| n as c_int);
+        // Columns, rows, bands; the first band that is given, and how many.
+        let (first, all) = order.plane.unwrap_or((0, order.bands));
+        let size = [order.size[0], order.size[1], all, first, order.bands].map(|n| n as c_int);
         let spacing = [pixel, order.row_bytes, order.sample_bytes].map(|n| n as i64);
         let mut options: Vec<*mut c_char> =
             self.options.iter().map(|option| option.as_ptr().cast_mut()).collect();
@@ -121,7 +122,7 @@ impl TileFiles for Recipe {
         // Goes while forks are still held off.
         let name = Name::new();
         let (failed, said) = messages::capture_all(|| {
-            // SAFETY: a C string, a list that ends with NULL, arrays of three, four and three; the pixels
+            // SAFETY: a C string, a list that ends with NULL, arrays of five, four and three; the pixels
             // are within the buffer, as was just found.
             unsafe {
                 gpugtiff_shim_write_tile_file(

@@ -155,7 +155,9 @@ pub fn hollow_rows(for_gtiff: &[(String, String)], size: (u64, u64), sample_byte
         Some(rows) => rows,
         None if is_true(find(for_gtiff, "TILED")) => 256,
         None => {
-            let strip = 8192 / width.saturating_mul(sample_bytes).max(1) + 1;
+            let bits = find(for_gtiff, "NBITS").and_then(|bits| bits.trim().parse().ok());
+            let bits = bits.filter(|&bits| bits > 0).unwrap_or(8 * sample_bytes);
+            let strip = 8 * 8192 / width.saturating_mul(bits).max(1) + 1;
             // Of JPEG they have a multiple of 16 rows.
             let jpeg = find(for_gtiff, "COMPRESS").is_some_and(|c| c.eq_ignore_ascii_case("JPEG"));
             2 * if jpeg { strip.next_multiple_of(16) } else { strip }

@@ -47,9 +47,14 @@ pub fn options(for_gtiff: &[(String, String)], facts: &Facts) -> Option<Vec<(Str
     let is_jxl = |name: &str| name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("JXL_"));
     let mut options: Vec<(String, String)> =
         for_gtiff.iter().filter(|(name, _)| codec(name) || is_jxl(name)).cloned().collect();
+    let is_jpeg = |(name, value): &(String, String)| {
+        name.eq_ignore_ascii_case("COMPRESS") && value.eq_ignore_ascii_case("JPEG")
+    };
+    let jpeg = for_gtiff.iter().any(is_jpeg);
     let mut set = |name: &str, value: &str| options.push((name.into(), value.into()));
     set("NUM_THREADS", "1");
-    set("INTERLEAVE", "PIXEL");
+    // JPEG stores which plane a tile is of: its files have all of them.
+    set("INTERLEAVE", if facts.separate && jpeg { "BAND" } else { "PIXEL" });
     // All tiles that are written are there, whatever they hold, and no others.
     set("SPARSE_OK", "TRUE");
     set("@WRITE_EMPTY_TILES_SYNCHRONOUSLY", "TRUE");

@@ -144,6 +144,7 @@ struct Api
     int (*output_take)(Output *);
     int (*output_copy_tiles)(Output *, const Image *, int one_fill, void *,
                              Progress);
+    int (*output_settle)(Output *, const char *hollow);
     int (*output_flush)(Output *, const char *hollow);
     int (*output_finish)(Output *, const char *hollow);
     void (*output_free)(Output *, int remove);

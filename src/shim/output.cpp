@@ -41,10 +41,10 @@ void GPUGTiffOutput::UpdateFill()
 
 // GTiff writes the tags when the first pixel comes, and again only what changes
 // afterwards. The hollow dataset gets a block that it leaves out, for the same.
-void GPUGTiffOutput::SettleTags()
+bool GPUGTiffOutput::SettleTags()
 {
     if (m_bSettled)
-        return;
+        return true;
     m_bSettled = true;
     GDALRasterBand *poFirst = m_poInner->GetRasterBand(1);
     int nBlockX = 0;
@@ -58,6 +58,9 @@ void GPUGTiffOutput::SettleTags()
     for (size_t i = 0; i < abyBlock.size(); i += nBytes)
         memcpy(&abyBlock[i], abySample, nBytes);
     CPL_IGNORE_RET_VAL(poFirst->WriteBlock(0, 0, abyBlock.data()));
+    // The same tags are looked at by codecs.
+    return g_poApi->output_settle(m_poOutput.get(),
+                                  m_poHollow->Name().c_str()) == 0;
 }
 
 GDALRasterBand *GPUGTiffOutput::Mask() const
@@ -228,7 +231,8 @@ CPLErr GPUGTiffOutput::Close()
 
 CPLErr GPUGTiffOutput::Write(int nImage, gpugtiff::Request &sRequest)
 {
-    SettleTags();
+    if (!SettleTags())
+        return CE_Failure;
     // What GDAL's cache holds of the window was written or read before.
     for (int i = 0; i < sRequest.band_count; ++i)
     {

@@ -56,7 +56,7 @@ class GPUGTiffOutput final : public GDALProxyDataset
     CPLErr Write(int nImage, gpugtiff::Request &sRequest);
     void UpdateFill();
     // To be called before the first pixel is written, as GTiff does.
-    void SettleTags();
+    bool SettleTags();
     GDALRasterBand *Mask() const;
     MetadataList Counters();
 

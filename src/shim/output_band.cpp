@@ -78,7 +78,8 @@ CPLErr GPUGTiffOutputBand::IWriteBlock(int nBlockXOff, int nBlockYOff,
         return poInner ? poInner->WriteBlock(nBlockXOff, nBlockYOff, pImage)
                        : CE_Failure;
     }
-    Owner()->SettleTags();
+    if (!Owner()->SettleTags())
+        return CE_Failure;
     gpugtiff::Request sRequest = {};
     sRequest.x = nBlockXOff * nBlockXSize;
     sRequest.y = nBlockYOff * nBlockYSize;

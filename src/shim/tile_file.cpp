@@ -1,6 +1,8 @@
 // TIFFs in memory that get some tiles of a file: written by GTiff on a worker's
 // thread.
 
+#include <vector>
+
 #include "create.h"
 #include "dataset.h"
 #include "no_flush.h"
@@ -11,7 +13,7 @@ namespace
 bool IsWholeBlocks(GDALDataset *poDS, const int *panSize, const int *panWindow,
                    const int64_t *panSpacing)
 {
-    if (panSize[2] != 1 || panWindow[0] != 0 || panWindow[1] != 0 ||
+    if (panSize[4] != 1 || panWindow[0] != 0 || panWindow[1] != 0 ||
         panWindow[2] != panSize[0] || panWindow[3] != panSize[1])
         return false;
     int nBlockX = 0;
@@ -21,10 +23,9 @@ bool IsWholeBlocks(GDALDataset *poDS, const int *panSize, const int *panWindow,
            panSpacing[1] == panSpacing[0] * nBlockX;
 }
 
-CPLErr WriteBlocks(GDALDataset *poDS, int nRows, const void *pData,
+CPLErr WriteBlocks(GDALRasterBand *poBand, int nRows, const void *pData,
                    int64_t nRowBytes)
 {
-    GDALRasterBand *poBand = poDS->GetRasterBand(1);
     int nBlockX = 0;
     int nBlockY = 0;
     poBand->GetBlockSize(&nBlockX, &nBlockY);
@@ -38,7 +39,8 @@ CPLErr WriteBlocks(GDALDataset *poDS, int nRows, const void *pData,
 }
 }  // namespace
 
-// size: columns, rows, bands; window: x, y, width, height; spacing: bytes from a
+// size: columns, rows and bands of the file, the first band that is written, from
+// 0, and how many; window: x, y, width, height; spacing: bytes from a
 // pixel, a row and a band to the next. What goes wrong at the end is told by
 // messages only before GDAL 3.7.
 extern "C" int gpugtiff_shim_write_tile_file(const char *path, const int *size,
@@ -53,12 +55,16 @@ extern "C" int gpugtiff_shim_write_tile_file(const char *path, const int *size,
         path, size[0], size[1], size[2], eType, options);
     if (poDS == nullptr)
         return 1;
+    std::vector<int> anBands;
+    for (int i = 1; i <= size[4]; ++i)
+        anBands.push_back(size[3] + i);
     CPLErr eErr =
         IsWholeBlocks(poDS, size, window, spacing)
-            ? WriteBlocks(poDS, size[1], data, spacing[1])
+            ? WriteBlocks(poDS->GetRasterBand(anBands[0]), size[1], data,
+                          spacing[1])
             : poDS->RasterIO(GF_Write, window[0], window[1], window[2],
                              window[3], const_cast<void *>(data), window[2],
-                             window[3], eType, size[2], nullptr, spacing[0],
+                             window[3], eType, size[4], anBands.data(), spacing[0],
                              spacing[1], spacing[2], nullptr);
 #if GPUGTIFF_GDAL(3, 7)
     if (GDALClose(GDALDataset::ToHandle(poDS)) != CE_None)

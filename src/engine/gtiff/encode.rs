@@ -30,8 +30,10 @@ pub struct FileOrder<'a> {
     pub size: [usize; 2],
     /// The pixels that are given: whole tiles, as far as they lie inside the image.
     pub window: Part,
-    /// Bands.
+    /// Bands that are given.
     pub bands: usize,
+    /// Of how many planes the file has, which one is given; `None`: the file has no other bands.
+    pub plane: Option<(usize, usize)>,
     /// Bytes of a sample.
     pub sample_bytes: usize,
     /// The pixels of the window: samples side by side.
@@ -61,6 +63,8 @@ pub struct Shape {
     pub tile: [usize; 2],
     /// Tiles rather than strips.
     pub tiled: bool,
+    /// Bands that have tiles of their own, or 1.
+    pub planes: usize,
 }
 
 /// The engine for one image that is being written.
@@ -96,6 +100,7 @@ impl GtiffEncoder {
             size: [width, height],
             window: Part { x: 0, y: 0, width, height },
             bands: spec.samples,
+            plane: self.shape.plane(self.compression, 0),
             sample_bytes: spec.sample.bytes(),
             pixels: &pixels,
             row_bytes,
@@ -134,7 +139,9 @@ impl GtiffEncoder {
             let follows = |run: &&mut Range<usize>| {
                 let above = &batch.tiles[run.end - 1];
                 let is_whole = above.inside.is_none() && above.rows == batch.spec.height;
-                run.len() < most && is_whole && job.inside.is_none()
+                let alike = self.shape.plane(self.compression, above.id)
+                    == self.shape.plane(self.compression, job.id);
+                run.len() < most && is_whole && job.inside.is_none() && alike
             };
             match runs.last_mut().filter(follows) {
                 Some(run) => run.end = i + 1,
@@ -176,10 +183,14 @@ impl GtiffEncoder {
             Some(_) => self.shape.stand_in(self.compression, batch.tiles[*last].id, window),
             None => ([width, height], window, 0),
         };
+        let plane = self.shape.plane(self.compression, batch.tiles[*last].id);
+        let tiles = |i: usize| size[i].div_ceil(self.shape.tile[i].max(1));
+        let index = index + plane.map_or(0, |(plane, _)| plane * tiles(0) * tiles(1)) as u64;
         let order = FileOrder {
             size,
             window,
             bands: spec.samples,
+            plane,
             sample_bytes: spec.sample.bytes(),
             pixels: &scratch.pixels[..end],
             row_bytes: spec.row_bytes(),
@@ -252,6 +263,17 @@ impl ByteSource for Bytes<'_> {
 }
 
 impl Shape {
+    fn tiles(&self) -> [usize; 2] {
+        [0, 1].map(|i| self.size[i].div_ceil(self.tile[i].max(1)).max(1))
+    }
+
+    /// The plane of a tile and how many there are, if the codec stores which one it is.
+    fn plane(&self, compression: u16, id: u64) -> Option<(usize, usize)> {
+        let [across, down] = self.tiles();
+        let numbered = compression == JPEG && self.planes > 1;
+        numbered.then(|| (id as usize / (across * down), self.planes))
+    }
+
     /// A file in which GTiff pads one tile, which the image's edge cuts, as it would in the image: the
     /// file's size, where the tile's pixels are in it, and which tile of it that is.
     ///
@@ -264,7 +286,7 @@ impl Shape {
         if compression != JPEG || !self.tiled {
             return alone;
         }
-        let count = [0, 1].map(|i| self.size[i].div_ceil(self.tile[i].max(1)).max(1));
+        let count = self.tiles();
         let within = id as usize % (count[0] * count[1]);
         let place = [within % count[0], within / count[0]];
         let wanted = likeness(count, place);
@@ -273,7 +295,7 @@ impl Shape {
         };
         // The last tiles of the small image are cut as those of the large one are.
         let size = [0, 1].map(|i| {
-            let last = self.size[i] - (self.size[i].div_ceil(self.tile[i]) - 1) * self.tile[i];
+            let last = self.size[i] - (self.tiles()[i] - 1) * self.tile[i];
             (count[i] - 1) * self.tile[i] + last
         });
         let (x, y) = (place[0] * self.tile[0], place[1] * self.tile[1]);
@@ -371,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_tile_at_the_edge_keeps_its_size() {
-        let shape = Shape { size: [500, 300], tile: [64, 128], tiled: true };
+        let shape = Shape { size: [500, 300], tile: [64, 128], tiled: true, planes: 1 };
         let window = Part { x: 0, y: 0, width: 500 - 7 * 64, height: 128 };
         // The last column of the second row of eight.
         let (size, placed, index) = shape.stand_in(JPEG, 15, window);
