@@ -19,6 +19,12 @@ use crate::io::ByteSource;
 use crate::process::pool;
 use crate::tiff::{Excerpt, Header, Ifd, Layout, Striles, tag};
 
+/// Tiles with fewer bytes of pixels are written together: a third of the time of one JPEG tile of 256 by
+/// 256 pixels goes into making and closing its file.
+const RUN_BYTES: usize = 2 << 20;
+/// As many files as that for each thread, so that all are busy to the end of a batch.
+const RUNS_A_THREAD: usize = 4;
+
 /// Values of Compression.
 const JPEG: u16 = 7;
 const LERC: u16 = 34887;
@@ -133,7 +139,11 @@ impl GtiffEncoder {
     /// Tiles that are written on top of each other in one file: whole ones, of strips also a last one
     /// that is lower.
     fn runs(&self, batch: &PixelBatch) -> Vec<Range<usize>> {
-        let most = (GROUP_BYTES / batch.spec.tile_bytes().max(1)).clamp(1, GROUP_TILES);
+        let fit = (RUN_BYTES / batch.spec.tile_bytes().max(1)).clamp(1, GROUP_TILES);
+        let share = batch.tiles.len() / (RUNS_A_THREAD * batch.threads.max(1));
+        // Small ones always pay.
+        let least = (GROUP_BYTES / batch.spec.tile_bytes().max(1)).clamp(1, GROUP_TILES);
+        let most = fit.min(share).max(least);
         let mut runs: Vec<Range<usize>> = Vec::new();
         for (i, job) in batch.tiles.iter().enumerate() {
             let follows = |run: &&mut Range<usize>| {
