@@ -23,6 +23,7 @@ fn main() {
         "pixels",
         "computed",
         "excerpt",
+        "tile_file",
         "band",
         "create",
         "copy",

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod create;
+pub mod tile_file;
 
 use std::fmt::Write;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::coverage::Coverage;
 use super::plan::{Grid, Rect, Tile};
-use crate::engine::{PixelJob, TileSpec};
+use crate::engine::{Part, PixelJob, TileSpec};
 use crate::error::Result;
 use crate::io::scratch::Slot;
 use crate::process::memory;
@@ -165,11 +165,11 @@ impl Canvas {
 
     /// What the engine is asked to encode for a tile.
     pub fn job(&self, id: u64) -> PixelJob {
-        let rows = match self.strips {
-            true => self.grid.rect(self.grid.tile(id)).height as usize,
-            false => self.spec.height,
-        };
-        PixelJob { id, rows }
+        let rect = self.grid.rect(self.grid.tile(id));
+        let (width, height) = (rect.width as usize, rect.height as usize);
+        let rows = if self.strips { height } else { self.spec.height };
+        let partial = width < self.spec.width || height < rows;
+        PixelJob { id, rows, inside: partial.then_some(Part { x: 0, y: 0, width, height }) }
     }
 
     /// Whether all pixels of an open tile have been written.

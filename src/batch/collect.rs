@@ -77,7 +77,7 @@ impl Writer {
         for some in ids.chunks((self.batch_bytes(image) / tile_bytes).max(1)) {
             let batch = self.batch(image, some)?;
             let source = Direct { canvas: &self.canvases[image], offer };
-            self.engine.encode(&batch, &source, &mut packed)?;
+            self.engine(image).encode(&batch, &source, &mut packed)?;
             self.land()?;
             self.commit(image, some, &packed)?;
         }
@@ -418,6 +418,7 @@ impl Writer {
                 _ => return Ok(fill),
             };
         let rows = canvas.job(id).rows;
+        let columns = canvas.grid.rect(canvas.grid.tile(id)).width as usize;
         let batch = Batch {
             spec: Arc::clone(&canvas.spec),
             tiles: vec![TileJob {
@@ -425,7 +426,7 @@ impl Writer {
                 offset,
                 len: len as usize,
                 rows,
-                columns: 0,
+                columns,
                 padded: false,
                 part: None,
             }],
@@ -433,7 +434,7 @@ impl Writer {
             threads: 1,
         };
         let keep = Keep(Mutex::new(fill));
-        let failed = self.engine.stage(batch)?.decode(&keep);
+        let failed = self.engine(image).stage(batch)?.decode(&keep);
         if let Some(failed) = failed.into_iter().next() {
             return Err(failed.error);
         }

@@ -151,7 +151,9 @@ impl Writer {
 
     /// An encoded tile of one value.
     fn encode_blank(&mut self, image: usize, id: u64, sample: &[u8]) -> Result<Vec<u8>> {
-        let batch = self.batch(image, &[id])?;
+        let mut batch = self.batch(image, &[id])?;
+        // Others that are cut elsewhere get the same bytes: all of it is fill.
+        batch.tiles.iter_mut().for_each(|job| job.inside = None);
         let canvas = &self.canvases[image];
         let planes = canvas.planes_of(sample)?;
         let cargo = Cargo {
@@ -163,7 +165,7 @@ impl Writer {
             watch: Arc::default(),
         };
         let mut packed = Packed::default();
-        memory::caught(|| self.engine.encode(&batch, &cargo, &mut packed))?;
+        memory::caught(|| self.engine(image).encode(&batch, &cargo, &mut packed))?;
         let range = packed.tiles.first().cloned().unwrap_or_default();
         memory::copied(&packed.bytes[range], "an encoded tile")
     }

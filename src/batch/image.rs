@@ -30,7 +30,7 @@ const THIN_BYTES: usize = 16 << 10;
 pub(super) const LARGEST_TILE: u64 = (1 << 30) - 1;
 
 /// A larger tile of one of GDAL's codecs is decoded by the dataset: GTiff needs its size twice over.
-const LARGEST_CUT: u64 = 64 << 20;
+pub(super) const LARGEST_CUT: u64 = 64 << 20;
 
 /// Bytes of the first JPEG tile that tell how its chroma is sampled.
 const JPEG_START: usize = 4096;
@@ -351,8 +351,8 @@ fn own_spec(
 
 /// Values of Compression and PhotometricInterpretation.
 const LZW: u16 = 5;
-const JPEG: u16 = 7;
-const YCBCR: u16 = 6;
+pub(super) const JPEG: u16 = 7;
+pub(super) const YCBCR: u16 = 6;
 
 /// The values of Compression whose tiles do not depend on each other: none, CCITT's, LZW, JPEG,
 /// Deflate, PackBits, LERC, LZMA, ZSTD, WEBP, JXL. Old-style JPEG has its tables elsewhere in the file;
@@ -367,7 +367,7 @@ fn is_converted(layout: &Layout, expected: &Expected) -> bool {
 
 /// What the tiles are like in memory, if they can be cut out of their file for GTiff to decode;
 /// `why` our own engines don't.
-fn gtiff_spec(layout: &Layout, expected: &Expected, why: String) -> Result<TileSpec> {
+pub(super) fn gtiff_spec(layout: &Layout, expected: &Expected, why: String) -> Result<TileSpec> {
     let bytes = expected.sample_bytes;
     let separate = layout.planar == Planar::Separate && layout.samples_per_pixel > 1;
     let conversion = is_converted(layout, expected) || layout.photometric == YCBCR;
@@ -391,7 +391,7 @@ fn gtiff_spec(layout: &Layout, expected: &Expected, why: String) -> Result<TileS
 }
 
 /// YCbCrSubSampling, which is 2 by 2 where nobody says anything.
-fn tagged_sampling(ifd: &Ifd) -> Result<gtiff::Sampling> {
+pub(super) fn tagged_sampling(ifd: &Ifd) -> Result<gtiff::Sampling> {
     let numbers = ifd.numbers_of(tag::YCBCR_SUBSAMPLING, 2)?.unwrap_or(vec![2, 2]);
     Ok([numbers[0] as u8, numbers[1] as u8])
 }

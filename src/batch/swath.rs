@@ -125,9 +125,9 @@ impl Writer {
     fn copy_image_now(&mut self, image: usize, plan: CopyPlan) -> Result<()> {
         let canvas = &self.canvases[image];
         let grid = canvas.grid;
-        let originals = plan
-            .source
-            .filter(|source| self.engine.decodes_singly() && are_cut_alike(source.image(), canvas));
+        let originals = plan.source.filter(|source| {
+            self.engine(image).decodes_singly() && are_cut_alike(source.image(), canvas)
+        });
         let singly = originals.as_ref().is_some_and(|source| source.decodes_singly());
         let planes_at_once = if plan.bands_together && !singly { grid.planes } else { 1 };
         let tile_bytes = canvas.spec.tile_bytes() * planes_at_once as usize;
@@ -217,9 +217,10 @@ impl Writer {
     /// With one thread nothing else is done meanwhile.
     fn send_waiting(&mut self, patience: Duration) -> Result<bool> {
         let waiting = self.swaths.as_mut().and_then(|swaths| swaths.waiting.take());
+        let image = self.swaths.as_ref().map_or(0, |swaths| swaths.image);
         let most = match &waiting {
             _ if self.limits.threads == 1 => 1,
-            Some((_, pixels)) => pixels.abreast(&*self.engine),
+            Some((_, pixels)) => pixels.abreast(&**self.engine(image)),
             None => return Ok(true),
         };
         while self.flights.len() >= most {

@@ -61,7 +61,9 @@ pub enum Size {
 pub struct Writer {
     pub(super) sink: Arc<dyn ByteSink>,
     pub(super) courier: Courier,
-    pub(super) engine: Arc<dyn Engine>,
+    engine: Arc<dyn Engine>,
+    /// The first image's, where that has an engine of its own.
+    special: Option<Arc<dyn Engine>>,
     pub(super) limits: Limits,
     pub(super) counters: Arc<Counters>,
     pub(super) canvases: Vec<Canvas>,
@@ -120,6 +122,7 @@ impl Writer {
             courier: Courier::new(Arc::clone(&sink)),
             sink,
             engine,
+            special: None,
             limits,
             counters,
             canvases: vec![canvas],
@@ -144,6 +147,16 @@ impl Writer {
             laid: None,
             failed: None,
         }
+    }
+
+    /// Gives the first image an engine of its own.
+    pub fn set_engine(&mut self, engine: Arc<dyn Engine>) {
+        self.special = Some(engine);
+    }
+
+    /// The engine of an image.
+    pub fn engine(&self, image: usize) -> &Arc<dyn Engine> {
+        self.special.as_ref().filter(|_| image == 0).unwrap_or(&self.engine)
     }
 
     /// Adds an image behind those that are there; returns its number.
@@ -192,13 +205,13 @@ impl Writer {
     /// Bytes of pixels in one batch.
     pub(super) fn batch_bytes(&self, image: usize) -> usize {
         let spec = &self.canvases[image].spec;
-        self.engine.encode_appetite(spec, self.limits.batch_bytes)
+        self.engine(image).encode_appetite(spec, self.limits.batch_bytes)
     }
 
     /// Sends a batch off, if need be when the oldest one in the air has landed; that one goes
     /// into the file while this one is being encoded.
     pub(super) fn launch(&mut self, image: usize, ids: &[u64], pixels: Pixels) -> Result<()> {
-        let abreast = pixels.abreast(&*self.engine);
+        let abreast = pixels.abreast(&**self.engine(image));
         // More than one, where there were more abreast before.
         while self.flights.len() > abreast {
             let landed = self.take_landed()?;
@@ -218,7 +231,7 @@ impl Writer {
         };
         let packed = self.packed.pop().unwrap_or_default();
         let manner = Manner { told: self.swaths.is_some(), before: self.tile_time };
-        let flight = Flight::start(&self.engine, image, batch, cargo, packed, manner)?;
+        let flight = Flight::start(self.engine(image), image, batch, cargo, packed, manner)?;
         self.flights.push_back(flight);
         before.map_or(Ok(()), |before| self.unload(before))
     }

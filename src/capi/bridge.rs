@@ -279,6 +279,8 @@ pub struct Api {
         *mut c_void,
         unsafe extern "C" fn(*mut c_void, f64) -> c_int,
     ) -> c_int,
+    /// The first pixel comes: the hollow file has the tags now that tiles are encoded for. 0 on success.
+    pub output_settle: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
     /// Makes what was written readable; tags come from the hollow file. 0 on success.
     pub output_flush: unsafe extern "C" fn(*mut Output, *const c_char) -> c_int,
     /// The target's name where files that GDAL makes beside it have no name either before the copy is

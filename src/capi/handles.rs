@@ -173,6 +173,7 @@ pub(crate) static API: Api = Api {
     output_swath: output::output_swath,
     output_take: output::output_take,
     output_copy_tiles: output::output_copy_tiles,
+    output_settle: output::output_settle,
     output_flush: output::output_flush,
     output_beside: output::output_beside,
     output_finish: output::output_finish,

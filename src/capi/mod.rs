@@ -7,6 +7,7 @@
 mod apart;
 pub mod bridge;
 mod delivery;
+mod encoder;
 mod guard;
 mod handles;
 mod offer;

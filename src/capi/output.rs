@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::bridge::{Creation, Emit, Request, Swath, Target};
+use super::encoder::encoder;
 use super::guard::guard;
 use super::handles::{File, Image, Shared, pairs, text};
 use super::offer::Buffer;
@@ -14,6 +15,7 @@ use crate::batch::swath::{CopyPlan, Step};
 use crate::batch::template::{Template, Wanted};
 use crate::batch::writer::{Size, Writer};
 use crate::engine::Codec;
+use crate::engine::gtiff::Cut;
 use crate::error::{Cause, Error, Result};
 use crate::gdal::beside::Beside;
 use crate::gdal::sink::{VsiSink, free_space};
@@ -42,6 +44,7 @@ pub struct Output {
     writer: Mutex<Writer>,
     /// Files that get their names with this one, and the name that GDAL knows this one by there.
     beside: OnceLock<(Beside, CString)>,
+    special: Option<Special>,
     pid: u32,
 }
 
@@ -56,6 +59,50 @@ impl Output {
         let broken = |_| Error::Device(format!("{}: writing it failed before", self.path));
         self.writer.lock().map_err(broken)
     }
+
+    /// Passes on what the engines have to say to the user.
+    fn tell(&self, writer: &Writer) {
+        self.shared.tell();
+        writer.engine(0).notices().iter().for_each(|notice| log::warning(notice));
+    }
+
+    /// Has tiles encoded for the tags that the hollow file has now: some may be set until the first
+    /// pixel is written, and codecs look at them.
+    fn settle(&self, writer: &mut Writer, template: &Template<'_>) -> Result<()> {
+        let Some(special) = &self.special else { return Ok(()) };
+        let Special { wanted, for_gtiff, cut } = special;
+        let mut cut = cut.lock().map_err(|_| Error::Device("internal error: tags".into()))?;
+        let now = template.gtiff(wanted, String::new())?.cut;
+        if now.excerpt.difference(&cut.excerpt, &[]).is_none() {
+            return Ok(());
+        }
+        let (_, engine) =
+            encoder(template, wanted, self.kind, for_gtiff, "tags that changed".into())?;
+        writer.set_engine(engine);
+        *cut = now;
+        Ok(())
+    }
+}
+
+/// Of an image whose tiles GTiff encodes.
+struct Special {
+    wanted: Wanted,
+    for_gtiff: Vec<(String, String)>,
+    /// The tags that tiles are encoded for.
+    cut: Mutex<Cut>,
+}
+
+pub(super) unsafe extern "C" fn output_settle(output: *mut Output, hollow: *const c_char) -> c_int {
+    guard(1, || {
+        // SAFETY: a handle from `output_create` and a C string.
+        let (output, hollow) = unsafe { (&*output, text(hollow)) };
+        if output.special.is_none() {
+            return Ok(0);
+        }
+        let hollow = open_hollow(&hollow)?;
+        output.settle(&mut *output.writer()?, &Template::read(&hollow)?)?;
+        Ok(0)
+    })
 }
 
 pub(super) unsafe extern "C" fn creation_prepare(
@@ -143,18 +190,25 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     let shared = Arc::clone(&file.shared);
     let options = CreateOptions::parse(&for_gtiff, &list);
     let hollow = open_hollow(&hollow)?;
-    let mut canvas = Template::read(&hollow)?.canvas(
-        0,
-        &Wanted {
-            height: target.height as u32,
-            sample_bytes: target.sample_bytes as u8,
-            bit: None,
-            levels: options.levels,
-            sparse: options.sparse,
-            most_tile_bytes: shared.options.batch_bytes.max(LARGE_TILE),
-        },
-    )?;
-    canvas.flush_decides = flush_decides(target.kind as u32);
+    let wanted = Wanted {
+        height: target.height as u32,
+        sample_bytes: target.sample_bytes as u8,
+        bit: None,
+        levels: options.levels,
+        sparse: options.sparse,
+        most_tile_bytes: shared.options.batch_bytes.max(LARGE_TILE),
+    };
+    let kind = target.kind as u32;
+    let template = Template::read(&hollow)?;
+    let (mut canvas, special) = match template.canvas(0, &wanted) {
+        Err(Error::Unsupported(why)) => {
+            let cut = template.gtiff(&wanted, why.clone())?.cut;
+            let (canvas, engine) = encoder(&template, &wanted, kind, &for_gtiff, why)?;
+            (canvas, Some((engine, cut)))
+        }
+        canvas => (canvas?, None),
+    };
+    canvas.flush_decides = flush_decides(kind);
     let tile_bytes = canvas.spec.tile_bytes();
     let whole = canvas.places.len() as u64 * tile_bytes as u64;
     let size = options.size.unwrap_or(match whole > SAFE_BYTES {
@@ -179,10 +233,13 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     engine.expect(whole);
     let counters = Arc::clone(&shared.counters);
     let bytes: Arc<dyn ByteSink> = sink.clone();
-    let writer = Writer::new(bytes, scratch, engine, limits, counters, size, canvas);
-    let (kind, pid) = (target.kind as u32, std::process::id());
-    let (writer, beside) = (Mutex::new(writer), OnceLock::new());
-    Ok(Output { path, kind, options, shared, sink, writer, beside, pid })
+    let mut writer = Writer::new(bytes, scratch, engine, limits, counters, size, canvas);
+    let special = special.map(|(engine, cut)| {
+        writer.set_engine(engine);
+        Special { wanted, for_gtiff, cut: Mutex::new(cut) }
+    });
+    let (writer, beside, pid) = (Mutex::new(writer), OnceLock::new(), std::process::id());
+    Ok(Output { path, kind, options, shared, sink, writer, beside, special, pid })
 }
 
 /// As GTiff: a large uncompressed file needs the space it will take.
@@ -279,7 +336,7 @@ pub(super) unsafe extern "C" fn output_write(
         // SAFETY: GDAL checked the window and vouches for the buffer.
         let buffer = unsafe { Buffer::new(request, bands, kind, unit) };
         let written = writer.write(image, &buffer);
-        output.shared.tell();
+        output.tell(&writer);
         written.map(|()| 0)
     })
 }
@@ -410,12 +467,16 @@ unsafe fn end(output: &Output, hollow: *const c_char, last: bool) -> Result<()> 
     // SAFETY: the caller's promise.
     let hollow = open_hollow(&unsafe { text(hollow) })?;
     let mut writer = output.writer()?;
-    let directories = Template::read(&hollow)?.directories(writer.images())?;
-    if !last {
-        return writer.flush(directories);
-    }
-    writer.finish(directories)?;
+    let template = Template::read(&hollow)?;
+    output.settle(&mut writer, &template)?;
+    let directories = template.directories(writer.images())?;
+    let ended = if last { writer.finish(directories) } else { writer.flush(directories) };
+    output.tell(&writer);
+    ended?;
     drop(writer);
+    if !last {
+        return Ok(());
+    }
     output.sink.close()
 }
 

@@ -257,6 +257,8 @@ pub struct PixelJob {
     pub id: u64,
     /// Rows to be stored: all of the spec's, or fewer in a bottom strip.
     pub rows: usize,
+    /// What of the tile lies inside the image; `None` for all of it. The rest is padding.
+    pub inside: Option<Part>,
 }
 
 /// Tiles of one kind, to be encoded together.

@@ -29,6 +29,13 @@ impl Failures {
         self.0.is_empty()
     }
 
+    /// Warnings apart from what is worse.
+    pub fn split_warnings(self) -> (Failures, Failures) {
+        let (failures, warnings) =
+            self.0.into_iter().partition(|message| message.class >= CPLErr::CE_Failure);
+        (Failures(failures), Failures(warnings))
+    }
+
     /// The number (CPLE_…) of the first.
     pub fn number(&self) -> Option<i32> {
         self.0.first().map(|message| message.number)

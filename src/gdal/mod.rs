@@ -15,6 +15,7 @@ pub mod log;
 pub mod memory;
 pub mod messages;
 pub mod sink;
+pub mod tile_file;
 mod unnamed;
 pub mod vsi;
 pub mod words;

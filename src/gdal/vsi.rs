@@ -282,7 +282,7 @@ impl Drop for Override {
 }
 
 /// A copy of a thread's configuration options, freed when dropped.
-struct ConfigOptions(*mut *mut c_char);
+pub(super) struct ConfigOptions(*mut *mut c_char);
 
 // SAFETY: a list of strings that nobody changes.
 unsafe impl Send for ConfigOptions {}
@@ -298,13 +298,13 @@ impl Drop for ConfigOptions {
 
 impl ConfigOptions {
     /// This thread's.
-    fn capture() -> ConfigOptions {
+    pub(super) fn capture() -> ConfigOptions {
         // SAFETY: no arguments; the list is ours.
         ConfigOptions(unsafe { CPLGetThreadLocalConfigOptions() })
     }
 
     /// Makes them this thread's.
-    fn apply(&self) {
+    pub(super) fn apply(&self) {
         // SAFETY: GDAL copies the list.
         unsafe { CPLSetThreadLocalConfigOptions(self.0.cast_const().cast()) };
     }

@@ -101,7 +101,7 @@ pub fn prepare(asked: &Asked<'_>) -> Result<Prepared> {
     let ours = |name: &str| names(Scope::Create).any(|n| n.eq_ignore_ascii_case(name));
     let mut for_gtiff: Vec<(String, String)> =
         asked.list.iter().filter(|(name, _)| !ours(name)).cloned().collect();
-    let mut left_to_gtiff = reason(asked);
+    let left_to_gtiff = reason(asked);
     let mut set = |name: &str, value: &str| {
         for_gtiff.retain(|(key, _)| !key.eq_ignore_ascii_case(name));
         for_gtiff.push((name.to_string(), value.to_string()));
@@ -128,7 +128,6 @@ pub fn prepare(asked: &Asked<'_>) -> Result<Prepared> {
     let codec = find(asked.list, "COMPRESS").unwrap_or(default).to_ascii_uppercase();
     if !CODECS.contains(&codec.as_str()) {
         check_codec(&codec, asked)?;
-        left_to_gtiff.get_or_insert_with(|| format!("COMPRESS={codec}"));
     }
     if let Some(level) = find(asked.list, "LEVEL") {
         match level_option(&codec) {
@@ -189,7 +188,14 @@ pub fn hollow_rows(for_gtiff: &[(String, String)], size: (u64, u64), sample_byte
     let rows = match given {
         Some(rows) => rows,
         None if is_true(find(for_gtiff, "TILED")) => 256,
-        None => 2 * (8192 / width.saturating_mul(sample_bytes).max(1) + 1),
+        None => {
+            let bits = find(for_gtiff, "NBITS").and_then(|bits| bits.trim().parse().ok());
+            let bits = bits.filter(|&bits| bits > 0).unwrap_or(8 * sample_bytes);
+            let strip = 8 * 8192 / width.saturating_mul(bits).max(1) + 1;
+            // Of JPEG they have a multiple of 16 rows.
+            let jpeg = find(for_gtiff, "COMPRESS").is_some_and(|c| c.eq_ignore_ascii_case("JPEG"));
+            2 * if jpeg { strip.next_multiple_of(16) } else { strip }
+        }
     };
     rows.clamp(1, height.max(1))
 }
@@ -316,7 +322,6 @@ mod tests {
     #[test]
     fn what_the_engines_lack_is_left_to_gtiff() {
         for (name, value) in [
-            ("COMPRESS", "JPEG"),
             ("COPY_SRC_OVERVIEWS", "YES"),
             ("APPEND_SUBDATASET", "TRUE"),
             ("STREAMABLE_OUTPUT", "ON"),
@@ -326,9 +331,11 @@ mod tests {
             let prepared = ask(&[(name, value)], false, false).unwrap();
             assert!(prepared.left_to_gtiff.is_some(), "{name}");
         }
-        for (name, value) in
-            [("COPY_SRC_OVERVIEWS", "NO"), ("@INTERLEAVE_ADDED_AUTOMATICALLY", "YES")]
-        {
+        for (name, value) in [
+            ("COMPRESS", "JPEG"),
+            ("COPY_SRC_OVERVIEWS", "NO"),
+            ("@INTERLEAVE_ADDED_AUTOMATICALLY", "YES"),
+        ] {
             let prepared = ask(&[(name, value)], false, false).unwrap();
             assert_eq!(prepared.left_to_gtiff, None, "{name}");
         }

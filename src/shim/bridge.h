@@ -146,6 +146,7 @@ struct Api
     int (*output_take)(Output *);
     int (*output_copy_tiles)(Output *, const Image *, int one_fill, void *,
                              Progress);
+    int (*output_settle)(Output *, const char *hollow);
     int (*output_flush)(Output *, const char *hollow);
     const char *(*output_beside)(const Output *);
     int (*output_finish)(Output *, const char *hollow);

@@ -77,12 +77,9 @@ CPLStringList HollowOptions(const Order &sOrder)
 CPLStringList GTiffOptions(const Order &sOrder)
 {
     CPLStringList aosOptions(sOrder.aosForGTiff);
-    const int nThreads = g_poApi->file_threads(sOrder.poFile.get());
-    // Under its own name GTiff uses threads if it is asked to.
-    if (!sOrder.bAsGTiff && nThreads > 1)
-        aosOptions.SetNameValue("NUM_THREADS", CPLSPrintf("%d", nThreads));
-    else if (const char *pszThreads = sOrder.aosAsked.FetchNameValue("NUM_THREADS"))
-        aosOptions.SetNameValue("NUM_THREADS", pszThreads);
+    // What fails in GTiff's threads it does not tell. Said even under its own name:
+    // GDAL_NUM_THREADS would switch them on.
+    aosOptions.SetNameValue("NUM_THREADS", "1");
     g_poApi->file_count_gtiff(sOrder.poFile.get(), 2);
     return aosOptions;
 }
@@ -301,6 +298,32 @@ GDALDataset *GPUGTiffCreate(const char *pszFilename, int nXSize, int nYSize,
                                   pszFilename));
 }
 
+// GTiff copies JPEG's coefficients, and JPEG XL's codestreams, as they are, also
+// through a VRT that shows nothing else.
+static bool HasCodestream(GDALDataset *poSrcDS, const CPLStringList &aosOptions)
+{
+    const char *pszCodec = aosOptions.FetchNameValueDef("COMPRESS", "");
+    if (!EQUAL(pszCodec, "JPEG") && !EQUAL(pszCodec, "JXL"))
+        return false;
+    const auto IsOne = [](GDALDriver *poDriver)
+    {
+        return poDriver != nullptr &&
+               (EQUAL(poDriver->GetDescription(), "JPEG") ||
+                EQUAL(poDriver->GetDescription(), "JPEGXL"));
+    };
+    GDALDriver *poDriver = poSrcDS->GetDriver();
+    if (poDriver == nullptr || !EQUAL(poDriver->GetDescription(), "VRT"))
+        return IsOne(poDriver);
+    const CPLStringList aosFiles(poSrcDS->GetFileList());
+    for (int i = 0; i < aosFiles.Count(); ++i)
+    {
+        if (IsOne(GDALDriver::FromHandle(
+                GDALIdentifyDriver(aosFiles[i], nullptr))))
+            return true;
+    }
+    return false;
+}
+
 GDALDataset *GPUGTiffCreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
                                 int bStrict, CreationOptions papszOptions,
                                 GDALProgressFunc pfnProgress,
@@ -318,7 +341,10 @@ GDALDataset *GPUGTiffCreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
                  nSrcBands ? poSrcDS->GetRasterBand(1)->GetRasterDataType()
                            : GDT_Byte};
     const int nPrepared = Prepare(sOrder);
-    bool bLeft = nPrepared == 2 || (nPrepared == 1 && nSrcBands == 0);
+    bool bLeft =
+        nPrepared == 2 ||
+        (nPrepared == 1 &&
+         (nSrcBands == 0 || HasCodestream(poSrcDS, sOrder.aosForGTiff)));
     if (nPrepared == 1 && !bLeft)
     {
         GDALDataset *poDS = CopyOurs(sOrder, poSrcDS, bStrict != FALSE,

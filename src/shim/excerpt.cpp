@@ -5,28 +5,10 @@
 #include "create.h"
 #include "dataset.h"
 #include "messages.h"
+#include "no_flush.h"
 
 namespace
 {
-// While it lives, no thread writes other datasets' blocks to make room in GDAL's
-// cache: a worker would wait for a dataset whose owner waits for the worker.
-class NoDirtyBlockFlush
-{
-  public:
-    NoDirtyBlockFlush()
-    {
-        GDALRasterBlock::EnterDisableDirtyBlockFlush();
-    }
-
-    ~NoDirtyBlockFlush()
-    {
-        GDALRasterBlock::LeaveDisableDirtyBlockFlush();
-    }
-
-  private:
-    CPL_DISALLOW_COPY_ASSIGN(NoDirtyBlockFlush)
-};
-
 std::unique_ptr<GDALDataset> Open(const char *pszPath)
 {
     // What there is to say of the tags was said when the file itself was opened.
@@ -56,7 +38,7 @@ extern "C" int gpugtiff_shim_read_excerpt(const char *path, const int *size,
                                           int kind, void *data,
                                           const int64_t *spacing)
 {
-    const NoDirtyBlockFlush oNoFlush;
+    const GPUGTiffNoDirtyBlockFlush oNoFlush;
     const auto eType = static_cast<GDALDataType>(kind);
     std::unique_ptr<GDALDataset> poDS(Open(path));
     if (!poDS || !IsAsExpected(poDS.get(), size, eType))

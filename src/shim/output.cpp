@@ -60,7 +60,9 @@ bool GPUGTiffOutput::SettleTags()
     m_bSettled = true;
     CPL_IGNORE_RET_VAL(poFirst->ReadBlock(0, 0, pabyBlock));
     VSIFree(pabyBlock);
-    return true;
+    // The same tags are looked at by codecs.
+    return g_poApi->output_settle(m_poOutput.get(),
+                                  m_poHollow->Name().c_str()) == 0;
 }
 
 GDALRasterBand *GPUGTiffOutput::Mask() const

@@ -51,7 +51,7 @@ pub struct Directory {
     striles: Vec<Strile>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Value {
     kind: u16,
     count: u64,
@@ -121,6 +121,14 @@ impl Directory {
             bytes.extend_from_slice(put(self.order, number, size).as_ref());
         }
         self.values.insert(tag, Value { kind, count: numbers.len() as u64, bytes });
+    }
+
+    /// The first tag, but for those of `ignored`, that only one of the two has or that has other
+    /// values in the other.
+    pub fn difference(&self, other: &Directory, ignored: &[u16]) -> Option<u16> {
+        let tags = self.values.keys().chain(other.values.keys());
+        let differs = |tag: &&u16| self.values.get(tag) != other.values.get(tag);
+        tags.filter(|tag| !ignored.contains(tag)).find(differs).copied()
     }
 
     /// Leaves a tag out.

@@ -76,6 +76,14 @@ impl Excerpt {
         Ok(Excerpt { directory, tiled: layout.tiled })
     }
 
+    /// The first tag, but for those of `ignored`, that says something else in the other.
+    pub fn difference(&self, other: &Excerpt, ignored: &[u16]) -> Option<u16> {
+        if self.tiled != other.tiled {
+            return Some(tag::TILE_WIDTH);
+        }
+        self.directory.difference(&other.directory, ignored)
+    }
+
     /// How many samples of luma stand for one of chroma, across and down.
     pub fn set_subsampling(&mut self, [across, down]: [u8; 2]) {
         self.directory.set_list(tag::YCBCR_SUBSAMPLING, kind::SHORT, &[across.into(), down.into()]);

@@ -63,7 +63,7 @@ def test_windows_in_any_order(tmp_path, library, kind, bands, options, nodata):
                 writer.write((x, y, w, h), pixels, offset=offset, strides=(strides[2], strides[1], strides[0]))
         writer.call("finish")
         counters = writer.counters()
-        assert (counters["WRITTEN_BY_GTIFF"] > 0) == ("LERC" in options), counters
+        assert counters["WRITTEN_BY_GTIFF"] == 0, counters
         assert writer.engine()[0]
     ds = read_back(path, pixels)
     assert ds.GetGeoTransform() == SIX and ds.GetSpatialRef().IsGeographic()

@@ -268,7 +268,7 @@ mod tests {
                 swap,
             }),
             level: 1,
-            tiles: tiles.map(|(i, &rows)| PixelJob { id: i as u64, rows }).collect(),
+            tiles: tiles.map(|(i, &rows)| PixelJob { id: i as u64, rows, inside: None }).collect(),
             threads: 2,
         }
     }
@@ -306,7 +306,7 @@ mod tests {
             let refused = encode(&batch, &Filled, &mut packed);
             assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{codec:?}: {refused:?}");
             assert!(packed.tiles.is_empty());
-            batch.tiles = vec![PixelJob { id: 1, rows: 1 << 60 }; 40];
+            batch.tiles = vec![PixelJob { id: 1, rows: 1 << 60, inside: None }; 40];
             let refused = encode(&batch, &Filled, &mut packed);
             assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{codec:?}: {refused:?}");
         }

@@ -277,7 +277,7 @@ impl<'a> Flight<'a> {
             return Ok(());
         }
         self.works.tally.redone.add(again.len() as u64);
-        let tiles = again.iter().map(|&i| PixelJob { id: i as u64, rows: self.jobs[i].rows });
+        let tiles = again.iter().map(|&i| PixelJob { id: i as u64, ..self.jobs[i] });
         let batch = PixelBatch { tiles: tiles.collect(), ..self.batch.clone() };
         let (input, _) = self.lane.view();
         let staged = StagedPixels { input, pixels: self.plan.pixels };

@@ -76,7 +76,7 @@ fn round_trip(engine: &CudaEngine, codec: Codec) -> Result<(), String> {
         let told = engine.notices().pop().unwrap_or(what.into());
         told.trim_end_matches(": done on the CPU instead").to_string()
     };
-    let tiles = (0..TILES).map(|id| PixelJob { id, rows: HEIGHT }).collect();
+    let tiles = (0..TILES).map(|id| PixelJob { id, rows: HEIGHT, inside: None }).collect();
     let batch = PixelBatch { spec: Arc::clone(&spec), level: 6, tiles, threads: 1 };
     let mut packed = Packed::default();
     engine.encode(&batch, &Known, &mut packed).map_err(|error| error.to_string())?;

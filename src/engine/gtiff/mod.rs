@@ -8,6 +8,7 @@
 //! other tile is an error, and the dataset that has the file open says what GTiff makes of it.
 #![forbid(unsafe_code)]
 
+pub mod encode;
 mod jpeg;
 
 use std::cell::RefCell;

@@ -1,0 +1,46 @@
+//! The engine of an image whose codec only GDAL has.
+
+use std::sync::Arc;
+
+use crate::batch::canvas::Canvas;
+use crate::batch::template::{GtiffTiles, Template, Wanted};
+use crate::engine::Engine;
+use crate::engine::gtiff::GtiffEngine;
+use crate::engine::gtiff::encode::{GtiffEncoder, Shape};
+use crate::error::{Error, Result};
+use crate::gdal::log;
+use crate::gdal::tile_file::Recipe;
+use crate::options::create::is_true;
+use crate::options::tile_file;
+
+/// A canvas for the template's first image, and the engine for its tiles. `why` no engine of ours has
+/// the codec; `Error::Unsupported` if GTiff must write the file as a whole.
+pub(super) fn encoder(
+    template: &Template<'_>,
+    wanted: &Wanted,
+    kind: u32,
+    for_gtiff: &[(String, String)],
+    why: String,
+) -> Result<(Canvas, Arc<dyn Engine>)> {
+    let GtiffTiles { canvas, cut, compression, facts } = template.gtiff(wanted, why.clone())?;
+    let left = || Error::Unsupported(why.clone());
+    // GTiff then takes subsampled chroma for pixels.
+    let raw = log::config("CONVERT_YCBCR_TO_RGB").is_some_and(|word| !is_true(Some(&word)));
+    if raw && cut.sampling.is_some() {
+        return Err(left());
+    }
+    let options = tile_file::options(for_gtiff, &facts).ok_or_else(left)?;
+    let size = |n: u32| n as usize;
+    let shape = Shape {
+        size: [size(canvas.grid.width), size(canvas.grid.height)],
+        tile: [canvas.spec.width, canvas.spec.height],
+        tiled: facts.tiled,
+        planes: size(canvas.grid.planes),
+    };
+    let reader = GtiffEngine::new(cut, kind);
+    let files = Arc::new(Recipe::new(kind, &options));
+    let engine = GtiffEncoder::new(reader, files, shape, compression, &canvas.spec)?;
+    // What it warned of while it was tried out was said when the hollow file was made.
+    engine.notices();
+    Ok((canvas, Arc::new(engine)))
+}
