@@ -92,7 +92,7 @@ fn decode(batch: &Batch, tile: &TileJob) -> Result<Vec<u8>> {
 }
 
 /// At most `capacity` bytes; `None` where the stream is wrong.
-fn unpack(codec: Codec, packed: &[u8], capacity: usize) -> Option<Vec<u8>> {
+pub(crate) fn unpack(codec: Codec, packed: &[u8], capacity: usize) -> Option<Vec<u8>> {
     match codec {
         Codec::None => Some(packed.to_vec()),
         Codec::Deflate => {
@@ -190,7 +190,7 @@ fn packbits(mut packed: &[u8], capacity: usize) -> Vec<u8> {
 }
 
 /// One row back to native samples.
-fn undo(spec: &TileSpec, row: &mut [u8]) {
+pub(crate) fn undo(spec: &TileSpec, row: &mut [u8]) {
     let Sample::Whole { bytes, unit } = spec.sample else { return };
     let bytes = usize::from(bytes);
     match spec.predictor {
