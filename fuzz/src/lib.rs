@@ -47,3 +47,15 @@ pub const TARGETS: [Target; 10] = [
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_that_once_failed_do_not_fail() {
+        for target in &TARGETS {
+            seeds::regressions(target.name).iter().for_each(|input| (target.run)(input));
+        }
+    }
+}

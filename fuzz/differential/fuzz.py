@@ -1,0 +1,166 @@
+"""The differential fuzzer: mutated files and random sequences of writes, ours against GTiff.
+
+    fuzz.py [--seconds N] [--seed S] [--only read|write] [--codecs ours|all] [--regressions]
+
+Prints its seed; a run with the same one (GPUGTIFF_SEED) has the same cases. What it finds is made
+smaller and saved in target/fuzz/findings: a file and a line that says what is wrong, or a JSON of a
+sequence. `--codecs ours` leaves out what GTiff's codecs decode and encode.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+
+import paths
+import judge as judges  # noqa: I001
+import mutate
+import seeds
+import sequences
+
+MOST_FINDINGS = 20
+
+
+class Fuzzer:
+    def __init__(self, arguments, folder):
+        self.arguments = arguments
+        self.judge = judges.Judge(folder, sanitizer())
+        self.cases = {"read": 0, "write": 0}
+        self.findings, self.known = [], set()
+        self.start = time.time()
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def load(self):
+        found = seeds.generate()
+        if self.arguments.codecs == "ours":
+            found = {name: path for name, path in found.items() if name in seeds.codecs_ours()}
+        self.files = {}
+        for name, path in {**found, **(seeds.corpus() if self.arguments.corpus else {})}.items():
+            with open(path, "rb") as f:
+                self.files[name] = f.read()
+        self.made = [name for name in self.files if name in found]
+
+    def read_one(self, number):
+        rng = random.Random("%d/read/%d" % (self.arguments.seed, number))
+        # Half of the cases on files of others, where there are any.
+        name = rng.choice(self.made if rng.random() < 0.5 else sorted(self.files))
+        data, mutations = self.files[name], []
+        for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3, 5])):
+            current = mutate.apply(data, mutations)
+            if current:
+                mutations.append(mutate.random_mutation(rng, current))
+        if not self.wanted(mutate.apply(data, mutations)):
+            return
+        verdict = self.judge.read(mutate.apply(data, mutations), number)
+        self.cases["read"] += 1
+        if verdict:
+            self.found_file(name, data, mutations, number, verdict)
+
+    def wanted(self, data):
+        return bool(data) and (self.arguments.codecs == "all" or mutate.compressions(data) <= judges.OURS)
+
+    def found_file(self, name, data, mutations, number, verdict):
+        smaller = True
+        while smaller:
+            smaller = False
+            for i in range(len(mutations)):
+                fewer = mutations[:i] + mutations[i + 1 :]
+                again = self.judge.read(mutate.apply(data, fewer), number)
+                if again and again[0] == verdict[0]:
+                    mutations, verdict, smaller = fewer, again, True
+                    break
+        text = "%s %s: %s" % (name, json.dumps(mutations), verdict[1])
+        self.report("read-%d-%d.tif" % (self.arguments.seed, number), verdict[0], text,
+                    mutate.apply(data, mutations))  # fmt: skip
+
+    # ---- writing ------------------------------------------------------------------------------
+
+    def write_one(self, number):
+        codecs = sequences.OURS + (sequences.GTIFFS if self.arguments.codecs == "all" else [])
+        case = sequences.case_of("%d/write/%d" % (self.arguments.seed, number), codecs)
+        verdict = self.judge.write(case)
+        self.cases["write"] += 1
+        if not verdict:
+            return
+        smaller = True
+        while smaller:
+            smaller = False
+            for fewer in sequences.shrink(case):
+                again = self.judge.write(fewer)
+                if again and again[0] == verdict[0]:
+                    case, verdict, smaller = fewer, again, True
+                    break
+        text = json.dumps(case)
+        self.report("write-%d-%d.json" % (self.arguments.seed, number), verdict[0],
+                    "%s: %s" % (text, verdict[1]), text.encode() + b"\n")  # fmt: skip
+
+    # ---- both ---------------------------------------------------------------------------------
+
+    def report(self, name, kind, text, content):
+        os.makedirs(paths.FINDINGS, exist_ok=True)
+        path = os.path.join(paths.FINDINGS, name)
+        with open(path, "wb") as f:
+            f.write(content)
+        with open(path + ".txt", "w") as f:
+            f.write("%s\n%s\n" % (kind, text))
+        self.findings.append(path)
+        print("FINDING %s: %s\n  %s" % (kind, path, text[:3000]), flush=True)
+
+    def run(self):
+        self.load()
+        end = self.start + self.arguments.seconds
+        kinds = [self.arguments.only] if self.arguments.only else ["read", "write"]
+        number = self.arguments.first
+        shown = time.time()
+        while time.time() < end and len(self.findings) < self.arguments.most:
+            for kind in kinds:
+                getattr(self, kind + "_one")(number)
+            number += 1
+            if time.time() - shown > 60:
+                shown = time.time()
+                print("%d s: %s" % (shown - self.start, self.cases), flush=True)
+            if self.arguments.count and number - self.arguments.first >= self.arguments.count:
+                break
+        self.judge.stop()
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        cpu = sum(u.ru_utime + u.ru_stime for u in used)
+        print("differential: %d files, %d sequences, %d findings in %.0f s (%.0f s of CPU)" % (
+            self.cases["read"], self.cases["write"], len(self.findings), time.time() - self.start, cpu))  # fmt: skip
+        return 1 if self.findings else 0
+
+
+def sanitizer():
+    """Variables for the process with our driver, given as NAME=VALUE lines."""
+    lines = os.environ.get("GPUGTIFF_FUZZ_OURS", "").split("\n")
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    seed = int(os.environ.get("GPUGTIFF_SEED") or random.SystemRandom().randrange(1 << 30))
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=seed)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--count", type=int, default=0, help="at most so many cases")
+    parser.add_argument("--only", choices=["read", "write"])
+    parser.add_argument("--codecs", choices=["ours", "all"], default=os.environ.get("GPUGTIFF_FUZZ_CODECS", "all"))
+    parser.add_argument("--most", type=int, default=MOST_FINDINGS, help="findings after which it ends")
+    parser.add_argument("--no-corpus", dest="corpus", action="store_false", help="no files of others")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse()
+    print("GPUGTIFF_SEED=%d" % arguments.seed, flush=True)
+    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="gpugtiff-fuzz-", dir=shared) as folder:
+        return Fuzzer(arguments, folder).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
