@@ -18,7 +18,7 @@ PYTHONMALLOC=malloc"
 # The sanitizer takes two to five times as long, and memory of its own.
 export GPUGTIFF_FUZZ_TIMEOUT=120 GPUGTIFF_FUZZ_NO_MEMORY=1
 failed=0
-GDAL_DRIVER_PATH=$plugins:$gdals "$python" fuzz/differential/fuzz.py --seconds $(($1 * 60)) || failed=1
+GDAL_DRIVER_PATH=$(tools/plugin-path.sh) "$python" fuzz/differential/fuzz.py --seconds $(($1 * 60)) || failed=1
 if command -v valgrind >/dev/null; then
     fuzz/valgrind.sh || failed=1
 fi

@@ -1,6 +1,8 @@
 """The differential fuzzer: mutated files and random sequences of writes, ours against GTiff.
 
-    fuzz.py [--seconds N] [--seed S] [--only read|write] [--codecs ours|all] [--regressions]
+    fuzz.py [--seconds N] [--seed S] [--only read|write] [--codecs ours|all]
+    fuzz.py FILE…              replays findings: files, or sequences in JSON
+    fuzz.py --emit FOLDER      writes mutated files and does nothing with them
 
 Prints its seed; a run with the same one (GPUGTIFF_SEED) has the same cases. What it finds is made
 smaller and saved in target/fuzz/findings: a file and a line that says what is wrong, or a JSON of a
@@ -11,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import re
 import resource
 import sys
 import tempfile
@@ -45,7 +48,8 @@ class Fuzzer:
                 self.files[name] = f.read()
         self.made = [name for name in self.files if name in found]
 
-    def read_one(self, number):
+    def mutated(self, number):
+        """The file of a case: its seed, and what is done to it."""
         rng = random.Random("%d/read/%d" % (self.arguments.seed, number))
         # Half of the cases on files of others, where there are any.
         name = rng.choice(self.made if rng.random() < 0.5 else sorted(self.files))
@@ -54,6 +58,11 @@ class Fuzzer:
             current = mutate.apply(data, mutations)
             if current:
                 mutations.append(mutate.random_mutation(rng, current))
+        return name, mutations
+
+    def read_one(self, number):
+        name, mutations = self.mutated(number)
+        data = self.files[name]
         if not self.wanted(mutate.apply(data, mutations)):
             return
         verdict = self.judge.read(mutate.apply(data, mutations), number)
@@ -101,6 +110,23 @@ class Fuzzer:
 
     # ---- both ---------------------------------------------------------------------------------
 
+    def emit(self, folder):
+        self.load()
+        for number in range(self.arguments.first, self.arguments.first + (self.arguments.count or 10)):
+            name, mutations = self.mutated(number)
+            mutate.save(os.path.join(folder, "%d.tif" % number), mutate.apply(self.files[name], mutations))
+        return 0
+
+    def replay(self, files):
+        failed = 0
+        for path in files:
+            with open(path, "rb") as f:
+                verdict = replay(self.judge, path, f.read())
+            failed |= verdict is not None
+            print("%s: %s" % (path, "as GTiff" if verdict is None else "%s: %s" % verdict))
+        self.judge.stop()
+        return failed
+
     def report(self, name, kind, text, content):
         os.makedirs(paths.FINDINGS, exist_ok=True)
         path = os.path.join(paths.FINDINGS, name)
@@ -134,6 +160,14 @@ class Fuzzer:
         return 1 if self.findings else 0
 
 
+def replay(judge, name, data):
+    """The verdict on a saved case. The number of a file's case decides what is asked; it ends the name."""
+    if name.endswith(".json"):
+        return judge.write(json.loads(data))
+    number = re.search(r"-(\d+)\.tif$", name)
+    return judge.read(data, int(number.group(1)) if number else 0)
+
+
 def sanitizer():
     """Variables for the process with our driver, given as NAME=VALUE lines."""
     lines = os.environ.get("GPUGTIFF_FUZZ_OURS", "").split("\n")
@@ -150,6 +184,8 @@ def parse():
     parser.add_argument("--only", choices=["read", "write"])
     parser.add_argument("--codecs", choices=["ours", "all"], default=os.environ.get("GPUGTIFF_FUZZ_CODECS", "all"))
     parser.add_argument("--most", type=int, default=MOST_FINDINGS, help="findings after which it ends")
+    parser.add_argument("--emit", metavar="FOLDER")
+    parser.add_argument("files", nargs="*")
     parser.add_argument("--no-corpus", dest="corpus", action="store_false", help="no files of others")
     return parser.parse_args()
 
@@ -159,7 +195,10 @@ def main():
     print("GPUGTIFF_SEED=%d" % arguments.seed, flush=True)
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="gpugtiff-fuzz-", dir=shared) as folder:
-        return Fuzzer(arguments, folder).run()
+        fuzzer = Fuzzer(arguments, folder)
+        if arguments.emit:
+            return fuzzer.emit(arguments.emit)
+        return fuzzer.replay(arguments.files) if arguments.files else fuzzer.run()
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def main():
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever libraries print stays out of the answers
-    gdal.PushErrorHandler("CPLQuietErrorHandler")
+    gdal.SetErrorHandler("CPLQuietErrorHandler")
     gdal.SetCacheMax(16 << 20)
     for line in sys.stdin:
         ask = json.loads(line)

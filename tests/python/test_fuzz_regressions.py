@@ -1,9 +1,7 @@
 """What the differential fuzzer found: files and sequences that were read or written otherwise than by
 GTiff. fuzz/regressions/open.txt lists those that still are, with the reason."""
 
-import json
 import os
-import re
 import sys
 
 import harness
@@ -11,6 +9,7 @@ import pytest
 
 sys.path.insert(0, os.path.join(harness.REPO, "fuzz", "differential"))
 
+import fuzz  # noqa: E402
 import judge as judges  # noqa: E402
 import paths  # noqa: E402
 
@@ -43,12 +42,7 @@ def judge(tmp_path_factory):
 def test_regression(judge, name):
     with open(os.path.join(paths.REGRESSIONS, name), "rb") as f:
         data = f.read()
-    if name.endswith(".json"):
-        verdict = judge.write(json.loads(data))
-    else:
-        # The number of the case decides what is asked; it ends the name.
-        number = re.search(r"-(\d+)\.", name)
-        verdict = judge.read(data, int(number.group(1)) if number else 0)
+    verdict = fuzz.replay(judge, name, data)
     assert verdict is None, "%s: %s" % verdict
 
 
