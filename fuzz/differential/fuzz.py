@@ -33,7 +33,7 @@ class Fuzzer:
         self.arguments = arguments
         self.judge = judges.Judge(folder, sanitizer())
         self.cases = {"read": 0, "write": 0}
-        self.findings, self.known = [], set()
+        self.findings, self.alike = [], {}
         self.start = time.time()
 
     # ---- reading ------------------------------------------------------------------------------
@@ -67,7 +67,8 @@ class Fuzzer:
             return
         verdict = self.judge.read(mutate.apply(data, mutations), number)
         self.cases["read"] += 1
-        if verdict:
+        codecs = sorted(mutate.compressions(mutate.apply(data, mutations)))
+        if verdict and self.is_new(verdict[0], codecs):
             self.found_file(name, data, mutations, number, verdict)
 
     def wanted(self, data):
@@ -94,7 +95,7 @@ class Fuzzer:
         case = sequences.case_of("%d/write/%d" % (self.arguments.seed, number), codecs)
         verdict = self.judge.write(case)
         self.cases["write"] += 1
-        if not verdict:
+        if not verdict or not self.is_new(verdict[0], case["how"], case["options"][0]):
             return
         smaller = True
         while smaller:
@@ -127,6 +128,11 @@ class Fuzzer:
         self.judge.stop()
         return failed
 
+    def is_new(self, *key):
+        """Of findings that look alike the first three are kept, the others are counted."""
+        count = self.alike[str(key)] = self.alike.get(str(key), 0) + 1
+        return count <= 3
+
     def report(self, name, kind, text, content):
         os.makedirs(paths.FINDINGS, exist_ok=True)
         path = os.path.join(paths.FINDINGS, name)
@@ -157,6 +163,8 @@ class Fuzzer:
         cpu = sum(u.ru_utime + u.ru_stime for u in used)
         print("differential: %d files, %d sequences, %d findings in %.0f s (%.0f s of CPU)" % (
             self.cases["read"], self.cases["write"], len(self.findings), time.time() - self.start, cpu))  # fmt: skip
+        for key, count in sorted(self.alike.items()):
+            print("%6d %s" % (count, key))
         return 1 if self.findings else 0
 
 
