@@ -75,7 +75,8 @@ def random_options(rng, codec, dtype):
         options += ["SPARSE_OK=YES"]
     if rng.random() < 0.2:
         options += ["BIGTIFF=YES"]
-    if rng.random() < 0.2:
+    # libtiff 4.5 writes predictor 3 byte-swapped in big-endian files.
+    if rng.random() < 0.2 and "PREDICTOR=3" not in options:
         options += ["ENDIANNESS=BIG"]
     if dtype == "Byte" and codec in OURS + ["LZMA"] and rng.random() < 0.15:
         options += ["NBITS=%d" % rng.choice([1, 2, 4, 7])]
