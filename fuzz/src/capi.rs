@@ -234,7 +234,7 @@ impl Machine {
         let (level, band) = (input.u8() as i8, input.u8() as i8);
         let mut facts = RasterFacts::default();
         if input.u8() == 3 {
-            facts.size = input.u8().into();
+            facts.size = usize::from(input.u8()) % size_of::<RasterFacts>();
         }
         let mut nodata = Nodata::default();
         let (mut text, mut more, mut dataset) = (null(), null(), null_mut());
@@ -279,7 +279,7 @@ impl Machine {
     fn read(&mut self, input: &mut Input<'_>) {
         let (raster, bad) = self.rasters.pick(input);
         let (batches, bad_walk) = self.batches.pick(input);
-        let by_walk = input.u8() % 4 == 0 && !self.batches.0.is_empty();
+        let by_walk = input.u8().is_multiple_of(4) && !self.batches.0.is_empty();
         let window = Machine::window(input);
         let bands: Vec<i32> = (0..input.below(4)).map(|_| input.below(4) as i32).collect();
         let mut selection = Selection { bands: bands.as_ptr(), ..Selection::default() };
@@ -369,7 +369,7 @@ impl Machine {
             0 => spec.width = input.pick(&[i64::MIN, -1, 0, i64::MAX]),
             1 => spec.bands = input.pick(&[i32::MIN, -1, 0, i32::MAX]),
             2 => spec.r#type = i32::from(input.u8() as i8),
-            3 => spec.size = usize::from(input.u8()),
+            3 => spec.size = usize::from(input.u8()) % size_of::<Spec>(),
             _ => {}
         }
         self.made += 1;

@@ -52,7 +52,7 @@ fn encoded(
 }
 
 /// Both ways of a target: an input begins with whether it is a stream or data, and a capacity.
-fn either<'a>(data: &'a [u8]) -> (bool, usize, &'a [u8]) {
+fn either(data: &[u8]) -> (bool, usize, &[u8]) {
     let mut input = Input::new(data);
     let is_stream = input.u8() != 1;
     let capacity = input.below(MOST);

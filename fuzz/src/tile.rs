@@ -81,7 +81,7 @@ pub(crate) fn run(data: &[u8]) {
     let columns = width;
     let mut bytes = input.rest().to_vec();
     // Most inputs are pixels that a naive writer packs, and what follows them damages the stream.
-    if mode % 4 != 0 {
+    if !mode.is_multiple_of(4) {
         let pixels = filled(&bytes, &spec, rows);
         if mode % 4 == 1 {
             return encode(&spec, rows, &pixels);

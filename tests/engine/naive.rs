@@ -179,7 +179,7 @@ fn packbits(mut packed: &[u8], capacity: usize) -> Vec<u8> {
         } else if head != -128 {
             let Some((&byte, rest)) = packed.split_first() else { break };
             packed = rest;
-            out.extend(std::iter::repeat_n(byte, 1 - isize::from(head) as usize));
+            out.extend(std::iter::repeat_n(byte, (1 - isize::from(head)) as usize));
         }
         if out.len() >= capacity {
             break;
