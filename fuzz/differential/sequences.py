@@ -96,6 +96,9 @@ def random_op(rng, case):
     kind = rng.choice(["write"] * 8 + ["nodata", "nodata", "flush", "colour", "read", "fill", "mask", "meta",
                                        "clear_nodata", "block"])  # fmt: skip
     band = rng.randint(1, case["bands"])
+    # GTiff 3.6 does not delete nodata of 64-bit integers once the directory is written.
+    if kind == "clear_nodata" and case["type"] in ("Int64", "UInt64"):
+        kind = "flush"
     if kind in ("write", "read"):
         n, m = rng.randint(1, w), rng.randint(1, h)
         if rng.random() < 0.4:
