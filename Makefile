@@ -10,6 +10,8 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 # Given on the command line: make run IN=… OUT=…; passed on by the environment, so that
 # spaces survive.
 export IN OUT
+# How long make fuzz and make fuzz-asan run.
+MINUTES ?= 60
 # No make below us: cargo must not look for a jobserver that it was not given.
 unexport MAKEFLAGS MFLAGS
 
@@ -19,8 +21,8 @@ SHELL := bash
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-test plugin build run test lint fmt test-rust test-headers \
-	test-python test-memory test-installed test-qgis emulator kernels check-kernels header bench \
-	clean
+	test-python test-memory test-installed test-fuzz test-qgis fuzz fuzz-asan emulator kernels \
+	check-kernels header bench clean
 
 help: ## list the targets
 	@echo 'make run                        build, convert a sample raster, compare with GTiff'
@@ -47,7 +49,7 @@ plugin: build ## build the plugin and print the line that lets GDAL find it
 run: build ## convert a raster through GPUGTiff (IN=a.tif OUT=b.tif) and compare
 	@GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(PYTHON) tools/run.py "$${IN-}" "$${OUT-}"
 
-test: lint test-rust test-headers check-kernels test-python test-installed ## set up and run every test
+test: lint test-rust test-headers check-kernels test-python test-installed test-fuzz ## set up and run every test
 
 lint: setup-test ## rustfmt, clippy and rustdoc, warnings denied
 	cargo fmt --check
@@ -111,6 +113,17 @@ test-installed: build emulator setup-test ## install by CMake into a temporary p
 test-qgis: build setup-test ## install QGIS if it is missing (apt-get), and try the driver in it
 	@tools/setup.sh qgis
 	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(VENV)/bin/python -m pytest tests/python/test_qgis.py
+
+# Two minutes: ten targets for four seconds each, then the differential fuzzer.
+test-fuzz: build setup-test ## fuzz for two minutes (GPUGTIFF_SEED repeats a run)
+	cargo run --release -p gpugtiff-fuzz -- --seconds 4
+	GDAL_DRIVER_PATH="$$(tools/plugin-path.sh)" $(VENV)/bin/python fuzz/differential/fuzz.py --seconds 78
+
+fuzz: build setup-test ## fuzz with libFuzzer, and differentially (MINUTES=60)
+	PYTHON=$(VENV)/bin/python fuzz/run.sh $(MINUTES)
+
+fuzz-asan: build setup-test ## the differential fuzzer under AddressSanitizer, a sample under valgrind (MINUTES=60)
+	PYTHON=$(VENV)/bin/python fuzz/asan-run.sh $(MINUTES)
 
 bench: build ## measure against GTiff, write docs/benchmarks (ARGS='--quick')
 	@if [ -e examples/limit.rs ]; then cargo build --release --example limit; fi

@@ -92,7 +92,7 @@ fn decode(batch: &Batch, tile: &TileJob) -> Result<Vec<u8>> {
 }
 
 /// At most `capacity` bytes; `None` where the stream is wrong.
-fn unpack(codec: Codec, packed: &[u8], capacity: usize) -> Option<Vec<u8>> {
+pub(crate) fn unpack(codec: Codec, packed: &[u8], capacity: usize) -> Option<Vec<u8>> {
     match codec {
         Codec::None => Some(packed.to_vec()),
         Codec::Deflate => {
@@ -179,7 +179,7 @@ fn packbits(mut packed: &[u8], capacity: usize) -> Vec<u8> {
         } else if head != -128 {
             let Some((&byte, rest)) = packed.split_first() else { break };
             packed = rest;
-            out.extend(std::iter::repeat_n(byte, 1 - isize::from(head) as usize));
+            out.extend(std::iter::repeat_n(byte, (1 - isize::from(head)) as usize));
         }
         if out.len() >= capacity {
             break;
@@ -190,7 +190,7 @@ fn packbits(mut packed: &[u8], capacity: usize) -> Vec<u8> {
 }
 
 /// One row back to native samples.
-fn undo(spec: &TileSpec, row: &mut [u8]) {
+pub(crate) fn undo(spec: &TileSpec, row: &mut [u8]) {
     let Sample::Whole { bytes, unit } = spec.sample else { return };
     let bytes = usize::from(bytes);
     match spec.predictor {

@@ -1,0 +1,301 @@
+"""Random sequences of Create() or CreateCopy(), writes and settings, as plain data; and carrying them
+out with a driver. The file is then read by GTiff: the same sequence by GTiff must give the same."""
+
+import hashlib
+import os
+import random
+
+import paths  # noqa: F401
+import harness  # noqa: I001
+import numpy as np
+from osgeo import gdal
+
+TYPES = {
+    "Byte": np.uint8, "UInt16": np.uint16, "Int16": np.int16, "UInt32": np.uint32, "Int32": np.int32,
+    "Float32": np.float32, "Float64": np.float64, "Int64": np.int64, "UInt64": np.uint64,
+    "CFloat32": np.complex64, "CInt16": None,
+}  # fmt: skip
+OURS = ["NONE", "LZW", "DEFLATE", "ZSTD", "PACKBITS"]
+GTIFFS = ["JPEG", "WEBP", "LERC", "LERC_DEFLATE", "LERC_ZSTD", "LZMA"]
+COLOURS = [gdal.GCI_RedBand, gdal.GCI_GreenBand, gdal.GCI_AlphaBand, gdal.GCI_GrayIndex, gdal.GCI_Undefined]
+
+
+# ---- cases -----------------------------------------------------------------------------------
+
+
+def random_case(rng, codecs):
+    """A case; `codecs`: which of COMPRESS are tried."""
+    codec = rng.choice(codecs)
+    dtype = rng.choice(sorted(TYPES))
+    bands = rng.choice([1, 1, 2, 3, 4])
+    if codec in ("JPEG", "WEBP"):
+        dtype, bands = "Byte", rng.choice([3, 4] if codec == "WEBP" else [1, 3])
+    if codec.startswith("LERC") and dtype in ("Int64", "UInt64", "CFloat32", "CInt16"):
+        dtype = "Float32"
+    case = {
+        "how": rng.choice(["Create", "Create", "CreateCopy"]),
+        "size": [rng.randint(1, 130), rng.randint(1, 100)],
+        "bands": bands,
+        "type": dtype,
+        "options": random_options(rng, codec, dtype),
+        "vsimem": rng.random() < 0.3,
+        "threads": rng.choice(["1", "2", "ALL_CPUS"]),
+        "internal_mask": rng.random() < 0.7,
+        "ops": [],
+    }
+    if is_lossy(case) or rng.random() < 0.3:
+        bands = list(range(1, bands + 1))
+        case["ops"].append(["write", [0, 0, *case["size"]], bands, dtype, pattern(rng)])
+    for _ in range(rng.randint(0, 9)):
+        case["ops"].append(random_op(rng, case))
+    return case
+
+
+def is_lossy(case):
+    """Whether pixels change each other: then those that nobody wrote count too, and what is read before
+    the file is closed may be what was written or what was made of it."""
+    return "COMPRESS=JPEG" in case["options"] or any(o.startswith("WEBP_LEVEL") for o in case["options"])
+
+
+def random_options(rng, codec, dtype):
+    options = ["COMPRESS=" + codec]
+    if rng.random() < 0.6:
+        options += ["TILED=YES"]
+        if rng.random() < 0.8:
+            options += ["BLOCKXSIZE=%d" % rng.choice([16, 32, 48]), "BLOCKYSIZE=%d" % rng.choice([16, 32, 64])]
+    else:
+        options += ["TILED=NO"]
+        if rng.random() < 0.8:
+            # JPEG's strips are of whole MCUs.
+            options += ["BLOCKYSIZE=%d" % rng.choice([16, 32] if codec == "JPEG" else [1, 7, 16, 33, 1000])]
+    options += ["INTERLEAVE=%s" % ("PIXEL" if codec == "WEBP" else rng.choice(["PIXEL", "BAND"]))]
+    if codec in ("LZW", "DEFLATE", "ZSTD") and rng.random() < 0.5:
+        options += ["PREDICTOR=%d" % (rng.choice([2, 3]) if dtype in ("Float32", "Float64") else 2)]
+    if rng.random() < 0.3:
+        options += ["SPARSE_OK=YES"]
+    if rng.random() < 0.2:
+        options += ["BIGTIFF=YES"]
+    # libtiff 4.5 writes predictor 3 byte-swapped in big-endian files.
+    if rng.random() < 0.2 and "PREDICTOR=3" not in options:
+        options += ["ENDIANNESS=BIG"]
+    if dtype == "Byte" and codec in OURS + ["LZMA"] and rng.random() < 0.15:
+        options += ["NBITS=%d" % rng.choice([1, 2, 4, 7])]
+    if codec == "JPEG" and rng.random() < 0.5:
+        options += ["JPEG_QUALITY=%d" % rng.choice([10, 75, 95])]
+    if codec == "WEBP":
+        options += rng.choice([["WEBP_LOSSLESS=YES"], ["WEBP_LEVEL=50"]])
+    if codec == "LZMA":
+        options += ["LZMA_PRESET=0"]  # others take hundreds of megabytes for every tile
+    if rng.random() < 0.1:
+        options += ["PROFILE=%s" % rng.choice(["BASELINE", "GeoTIFF"])]
+    return options
+
+
+def random_op(rng, case):
+    w, h = case["size"]
+    kind = rng.choice(["write"] * 8 + ["nodata", "nodata", "flush", "colour", "read", "fill", "mask", "meta",
+                                       "clear_nodata", "block"])  # fmt: skip
+    band = rng.randint(1, case["bands"])
+    # GTiff 3.6 does not delete nodata of 64-bit integers once the directory is written.
+    if kind == "clear_nodata" and case["type"] in ("Int64", "UInt64"):
+        kind = "flush"
+    if kind in ("write", "read"):
+        n, m = rng.randint(1, w), rng.randint(1, h)
+        if rng.random() < 0.4:
+            n, m = w, h
+        window = [rng.randint(0, w - n), rng.randint(0, h - m), n, m]
+        bands = [band] if rng.random() < 0.4 else rng.sample(range(1, case["bands"] + 1), rng.randint(1, case["bands"]))
+        return [kind, window, bands, rng.choice([case["type"]] * 4 + ["Byte", "Float32"]), pattern(rng)]
+    if kind == "block":
+        return [kind, band, rng.random(), rng.random(), pattern(rng)]
+    if kind == "nodata":
+        return [kind, band, rng.choice([0, 1, 7, 255])]
+    if kind == "fill":
+        return [kind, band, rng.choice([0, 1, 7])]
+    if kind == "colour":
+        return [kind, band, rng.choice(COLOURS)]
+    if kind == "mask":
+        return [kind, rng.choice([0, 255]), pattern(rng)]
+    if kind == "meta":
+        return [kind, rng.choice(["A", "B"]), rng.choice(["", "text"])]
+    return [kind, band]
+
+
+def pattern(rng):
+    return [rng.choice(["zero", "one", "seven", "ramp", "noise", "half"]), rng.randrange(1 << 20)]
+
+
+# ---- pixels ----------------------------------------------------------------------------------
+
+
+def samples(how, count, width, dtype):
+    """Bytes of `count` samples of a type."""
+    kind, seed = how
+    i = np.arange(count)
+    if kind == "noise":
+        values = np.random.RandomState(seed).randint(0, 255, count)
+    elif kind == "ramp":
+        values = (i % width + i // width) % 251
+    elif kind == "half":
+        values = np.where(i % width < width // 2, 0, i % 13)
+    else:
+        values = np.full(count, {"zero": 0, "one": 1, "seven": 7}[kind])
+    if TYPES[dtype] is None:
+        return np.stack([values, values], axis=-1).astype(np.int16).tobytes()
+    return values.astype(TYPES[dtype]).tobytes()
+
+
+# ---- carrying out ----------------------------------------------------------------------------
+
+
+class Run:
+    """A sequence under way: what each step gave."""
+
+    def __init__(self, driver, folder, case):
+        self.case, self.log, self.truth = case, [], None
+        self.driver = gdal.GetDriverByName(driver)
+        name = "%s-%d.tif" % (driver, os.getpid())
+        self.folder = "/vsimem/fuzz/" if case["vsimem"] else folder + "/"
+        self.path = self.folder + name
+        self.options = list(case["options"])
+        self.options += ["NUM_THREADS=" + (case["threads"] if driver != "GTiff" else "1")]
+        w, h = case["size"]
+        self.covered = np.zeros((case["bands"], h, w), bool)
+
+    def cover(self, done, bands, x, y, n, m):
+        """Notes what was written; after a failure too, as both drivers must fail."""
+        for band in bands:
+            self.covered[band - 1, y : y + m, x : x + n] = True
+        return done
+
+    def create(self):
+        w, h = self.case["size"]
+        dtype = gdal.GetDataTypeByName(self.case["type"])
+        if self.case["how"] == "Create":
+            return self.driver.Create(self.path, w, h, self.case["bands"], dtype, self.options)
+        source = gdal.GetDriverByName("MEM").Create("", w, h, self.case["bands"], dtype)
+        self.steps(source)
+        self.covered[:] = True
+        bands = [source.GetRasterBand(i + 1) for i in range(self.case["bands"])]
+        self.truth = [hashed(band.ReadRaster(), self.covered[0]) for band in bands]
+        return self.driver.CreateCopy(self.path, source, options=self.options)
+
+    def steps(self, ds):
+        for op in self.case["ops"]:
+            with harness.Errors() as errors:
+                value = getattr(self, "do_" + op[0])(ds, *op[1:])
+            self.log.append([op[0], value, bool(errors.failures())])
+
+    def do_write(self, ds, window, bands, dtype, how):
+        x, y, n, m = window
+        data = samples(how, n * m * len(bands), n, dtype)
+        done = ds.WriteRaster(x, y, n, m, data, n, m, gdal.GetDataTypeByName(dtype), bands)
+        return self.cover(done, bands, x, y, n, m)
+
+    def do_read(self, ds, window, bands, dtype, how):
+        x, y, n, m = window
+        data = ds.ReadRaster(*window, band_list=bands, buf_type=gdal.GetDataTypeByName(dtype))
+        if is_lossy(self.case):
+            return data is not None
+        return hashed(data, self.covered[[band - 1 for band in bands], y : y + m, x : x + n])
+
+    def do_block(self, ds, band, across, down, how):
+        band = ds.GetRasterBand(band)
+        bw, bh = band.GetBlockSize()
+        x, y = int(across * -(-band.XSize // bw)), int(down * -(-band.YSize // bh))
+        n, m = min(bw, band.XSize - x * bw), min(bh, band.YSize - y * bh)
+        done = band.WriteRaster(x * bw, y * bh, n, m, samples(how, n * m, n, self.case["type"]),
+                                buf_type=band.DataType)  # fmt: skip
+        return self.cover(done, [band.GetBand()], x * bw, y * bh, n, m)
+
+    def do_nodata(self, ds, band, value):
+        return ds.GetRasterBand(band).SetNoDataValue(value)
+
+    def do_clear_nodata(self, ds, band):
+        return ds.GetRasterBand(band).DeleteNoDataValue()
+
+    def do_fill(self, ds, band, value):
+        done = ds.GetRasterBand(band).Fill(value)
+        return self.cover(done, [band], 0, 0, *self.case["size"])
+
+    def do_colour(self, ds, band, value):
+        return ds.GetRasterBand(band).SetColorInterpretation(value)
+
+    def do_flush(self, ds, band):
+        ds.FlushCache()
+        return 0
+
+    def do_meta(self, ds, name, value):
+        return ds.SetMetadataItem(name, value)
+
+    def do_mask(self, ds, value, how):
+        if ds.GetRasterBand(1).GetMaskFlags() & gdal.GMF_PER_DATASET == 0:
+            if ds.CreateMaskBand(gdal.GMF_PER_DATASET) != 0:
+                return None
+        w, h = self.case["size"]
+        data = samples(how, w * h, w, "Byte") if value else bytes(w * h)
+        return ds.GetRasterBand(1).GetMaskBand().WriteRaster(0, 0, w, h, data)
+
+
+def carry_out(driver, folder, case):
+    """-> what happened, and what GTiff finds in the file."""
+    run = Run(driver, folder, case)
+    internal = "YES" if case["internal_mask"] else "NO"
+    with harness.config(GDAL_TIFF_INTERNAL_MASK=internal):
+        with harness.Errors() as errors:
+            ds = run.create()
+        out = {"created": ds is not None, "create_failed": bool(errors.failures())}
+        if ds is not None and case["how"] == "Create":
+            run.steps(ds)
+        with harness.Errors() as errors:
+            ds = None
+        out["close_failed"] = bool(errors.failures())
+    out["log"], out["truth"] = run.log, run.truth
+    with harness.Errors():
+        out["file"] = found(run) if out["created"] else None
+        for name in (run.path, run.path + ".msk", run.path + ".aux.xml"):
+            gdal.Unlink(name)
+    return out
+
+
+def hashed(data, covered):
+    """The hash of samples, zeros in place of those that nobody wrote."""
+    if data is None:
+        return None
+    samples = np.frombuffer(data, np.uint8).reshape(*covered.shape, -1)
+    return hashlib.sha1(np.where(covered[..., None], samples, 0).tobytes()).hexdigest()[:12]
+
+
+def found(run):
+    """What GTiff reads."""
+    ds = gdal.OpenEx(run.path, gdal.OF_RASTER, allowed_drivers=["GTiff"])
+    if ds is None:
+        return None
+    out = {"metadata": ds.GetMetadata_Dict(), "structure": ds.GetMetadata_Dict("IMAGE_STRUCTURE")}
+    for i in range(1, ds.RasterCount + 1):
+        band, covered = ds.GetRasterBand(i), run.covered[i - 1]
+        # A read of nothing but pixels that nobody wrote may fail.
+        data = band.ReadRaster() if covered.any() else bytes(covered.size)
+        of_nodata = band.GetMaskFlags() & (gdal.GMF_NODATA | gdal.GMF_ALPHA)
+        mask = hashed(band.GetMaskBand().ReadRaster(), covered if of_nodata else np.ones_like(covered))
+        out["band %d" % i] = [hashed(data, covered), mask, gdal.GetDataTypeName(band.DataType),
+                              repr(band.GetNoDataValue()), band.GetColorInterpretation(), band.GetMaskFlags(),
+                              band.GetBlockSize()]  # fmt: skip
+    return out
+
+
+def shrink(case):
+    """Smaller cases, each with one thing less."""
+    for i in range(is_lossy(case), len(case["ops"])):
+        yield dict(case, ops=case["ops"][:i] + case["ops"][i + 1 :])
+    for i, option in enumerate(case["options"]):
+        # Without these the two drivers have different defaults.
+        if not option.startswith(("COMPRESS", "TILED", "LZMA_PRESET", "WEBP")):
+            yield dict(case, options=case["options"][:i] + case["options"][i + 1 :])
+    for change in ({"vsimem": True}, {"threads": "1"}, {"internal_mask": True}):
+        if any(case[k] != v for k, v in change.items()):
+            yield dict(case, **change)
+
+
+def case_of(seed, codecs):
+    return random_case(random.Random(seed), codecs)
