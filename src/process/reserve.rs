@@ -76,19 +76,15 @@ fn take(layout: Layout) -> *mut u8 {
     DRAWN.store(true, Ordering::Relaxed);
     for (index, &block) in BLOCKS.iter().enumerate().filter(|(_, block)| **block >= layout.size()) {
         let (start, first, words) = class(index);
-        for word in first..first + words {
-            let mut used = USED[word].load(Ordering::Relaxed);
+        for (at, word) in USED[first..first + words].iter().enumerate() {
+            let mut used = word.load(Ordering::Relaxed);
             while used != u64::MAX {
                 let bit = used.trailing_ones();
                 let taken = used | 1 << bit;
-                match USED[word].compare_exchange_weak(
-                    used,
-                    taken,
-                    Ordering::Acquire,
-                    Ordering::Relaxed,
-                ) {
+                match word.compare_exchange_weak(used, taken, Ordering::Acquire, Ordering::Relaxed)
+                {
                     Ok(_) => {
-                        let number = (word - first) * 64 + bit as usize;
+                        let number = at * 64 + bit as usize;
                         return base().wrapping_add(start + number * block);
                     }
                     Err(now) => used = now,
@@ -197,6 +193,10 @@ fn system_has_memory() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::{Mutex, PoisonError};
+
+    /// Both tests look at all blocks.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     fn layout(size: usize) -> Layout {
         Layout::from_size_align(size, 8).unwrap()
@@ -205,6 +205,7 @@ mod tests {
     /// Blocks of all sizes from many threads: none overlaps another, all come back.
     #[test]
     fn blocks_are_apart_and_come_back() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         std::thread::scope(|scope| {
             for thread in 1..=4_u8 {
                 scope.spawn(move || {
@@ -232,9 +233,10 @@ mod tests {
         assert!(take(layout(LARGEST + 1)).is_null());
     }
 
-    /// What was taken from the reserve grows, is moved and is freed as any other memory.
+    /// And what was taken from the reserve grows and is freed as any other memory.
     #[test]
     fn the_classes_fill_the_reserve() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, first, words) = class(BLOCKS.len() - 1);
         assert_eq!((start + 64 * LARGEST, first + words), (BYTES, WORDS));
         for (index, block) in BLOCKS.iter().enumerate().take(BLOCKS.len() - 1) {
