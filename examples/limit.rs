@@ -300,7 +300,7 @@ fn decode<'a>(
         Codec::Deflate => codecs.deflate.0.decode(packed, tile),
         Codec::Zstd => codecs.zstd.0.decode(packed, tile),
         Codec::PackBits => packbits::decode(packed, tile),
-        Codec::Jpeg2000(_) => Err(CodecError::Unsupported),
+        Codec::Jpeg2000(_) | Codec::Gtiff => Err(CodecError::Unsupported),
     };
     result.expect("an intact file");
     let (row, unit) = (spec.row_bytes(), spec.sample.bytes());
@@ -325,7 +325,7 @@ fn bound(image: &Image) -> usize {
         Codec::Lzw => lzw::bound(bytes),
         Codec::Deflate => deflate::bound(bytes),
         Codec::Zstd => zstd::bound(bytes),
-        Codec::Jpeg2000(_) => 0,
+        Codec::Jpeg2000(_) | Codec::Gtiff => 0,
     }
 }
 
@@ -349,7 +349,7 @@ fn encode(raster: &Raster, tile: &mut [u8], slot: &mut [u8], codecs: &mut Codecs
         Codec::Deflate => codecs.deflate.1.encode(ZLEVEL, tile, slot),
         Codec::Zstd => codecs.zstd.1.encode(ZSTD_LEVEL, tile, slot),
         Codec::PackBits => packbits::encode(tile, row, slot),
-        Codec::Jpeg2000(_) => Err(CodecError::Unsupported),
+        Codec::Jpeg2000(_) | Codec::Gtiff => Err(CodecError::Unsupported),
     };
     made.expect("room for a tile")
 }

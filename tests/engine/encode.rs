@@ -54,7 +54,7 @@ impl Case {
 
     fn push(&mut self, rows: usize, pixels: Option<Vec<u8>>) {
         let id = 500 + self.jobs.len() as u64 * 3;
-        self.jobs.push(PixelJob { id, rows });
+        self.jobs.push(PixelJob { id, rows, inside: None });
         self.pixels.insert(id, pixels);
     }
 

@@ -118,7 +118,7 @@ pub(crate) fn unpack(codec: Codec, packed: &[u8], capacity: usize) -> Option<Vec
         Codec::Lzw => lzw(packed, capacity),
         Codec::PackBits => Some(packbits(packed, capacity)),
         // There is no naive decoder: `jpeg2000.rs` knows the pixels of its tiles.
-        Codec::Jpeg2000(_) => None,
+        Codec::Jpeg2000(_) | Codec::Gtiff => None,
     }
 }
 

@@ -160,7 +160,9 @@ fn pack(codec: Codec, data: &[u8]) -> Vec<u8> {
             .encode(data)
             .unwrap(),
         Codec::PackBits => packbits(data),
-        Codec::Jpeg2000(_) => panic!("tiles of JPEG 2000 are not made, but in tests/jpeg2000"),
+        Codec::Jpeg2000(_) | Codec::Gtiff => {
+            panic!("tiles of JPEG 2000 are not made, but in tests/jpeg2000")
+        }
     }
 }
 

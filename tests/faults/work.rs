@@ -53,7 +53,7 @@ impl PixelSink for Keep {
 }
 
 fn encode(engine: &dyn Engine, codec: Codec) -> Result<Packed, String> {
-    let tiles = (0..TILES).map(|id| PixelJob { id, rows: 24 }).collect();
+    let tiles = (0..TILES).map(|id| PixelJob { id, rows: 24, inside: None }).collect();
     let batch = PixelBatch { spec: Arc::new(spec(codec)), level: 6, tiles, threads: 2 };
     let mut packed = Packed::default();
     engine.encode(&batch, &Slopes, &mut packed).map_err(|error| error.to_string())?;

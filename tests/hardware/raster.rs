@@ -57,7 +57,8 @@ impl Raster {
     /// Packs all tiles as one batch.
     pub(crate) fn encode(&self, engine: &dyn Engine, packed: &mut Packed) -> Duration {
         let rows = self.spec.height;
-        let tiles = (0..self.pixels.len() as u64).map(|id| PixelJob { id, rows }).collect();
+        let tiles =
+            (0..self.pixels.len() as u64).map(|id| PixelJob { id, rows, inside: None }).collect();
         let spec = Arc::clone(&self.spec);
         let batch = PixelBatch { spec, level: LEVEL, tiles, threads: machine::threads() };
         let begun = Instant::now();
