@@ -169,7 +169,8 @@ const TILES: usize = 96;
 const MOST_THREADS: usize = 3;
 
 fn encode(spec: &Arc<TileSpec>, level: i32, threads: usize) -> Packed {
-    let tiles = (0..TILES as u64).map(|id| PixelJob { id, rows: spec.height }).collect();
+    let tiles =
+        (0..TILES as u64).map(|id| PixelJob { id, rows: spec.height, inside: None }).collect();
     let batch = PixelBatch { spec: Arc::clone(spec), level, tiles, threads };
     let (mut packed, counter) = (Packed::default(), Between::new());
     CpuEngine.encode(&batch, &counter, &mut packed).unwrap();

@@ -100,7 +100,7 @@ pub(crate) fn packbits(data: &[u8]) {
 pub(crate) fn deflate(data: &[u8]) {
     let (is_stream, capacity, bytes) = either(data);
     // Takes turns between its two libraries.
-    let mut decoder = Deflate::new();
+    let mut decoder = Deflate::new().expect("memory");
     let mut decode = |src: &[u8], dst: &mut [u8]| decoder.decode(src, dst);
     if is_stream {
         let ours = decoded(bytes, capacity, &mut decode);
@@ -113,7 +113,7 @@ pub(crate) fn deflate(data: &[u8]) {
     }
     let level = 1 + capacity as i32 % 12;
     let mut encoder = deflate::Encoder::default();
-    let bound = encoder.bound(level, bytes.len());
+    let bound = deflate::bound(bytes.len());
     let stream = encoded(bound, &mut |dst| encoder.encode(level, bytes, dst));
     assert!(decoded(&stream, bytes.len(), &mut decode).as_deref() == Ok(bytes), "ours");
     let theirs = naive::unpack(Codec::Deflate, &stream, bytes.len());
@@ -122,7 +122,7 @@ pub(crate) fn deflate(data: &[u8]) {
 
 pub(crate) fn zstd(data: &[u8]) {
     let (is_stream, capacity, bytes) = either(data);
-    let mut decoder = Zstd::new();
+    let mut decoder = Zstd::new().expect("memory");
     let mut decode = |src: &[u8], dst: &mut [u8]| decoder.decode(src, dst);
     if is_stream {
         let ours = decoded(bytes, capacity, &mut decode);

@@ -151,7 +151,7 @@ fn rewrite(source: &Remote, header: &Header, ifd: &Ifd) {
     directory.set_striles(vec![Strile { offset: 16, len: 4 }; ifd.entries().len() % 5]);
     for big in [header.big, true] {
         let at = 16;
-        let laid = lay_out(&[directory.clone(), directory.clone()], at, big);
+        let laid = lay_out(&[directory.clone(), directory.clone()], at, big).expect("memory");
         let file = Memory([&laid.header[..], &laid.bytes[..]].concat());
         let written = Header::read(&file).expect("a header");
         assert_eq!(written.byte_order, header.byte_order);

@@ -46,6 +46,7 @@ pub(crate) fn run(data: &[u8]) {
         as_gtiff: flags & 2 != 0,
         stream: flags & 4 != 0,
         gtiff_xml: GTIFF,
+        width: size.0,
     };
     let Ok(prepared) = prepare(&asked) else { return };
     let ours = |name: &str| names(Scope::Create).any(|n| n.eq_ignore_ascii_case(name));

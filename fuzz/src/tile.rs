@@ -159,7 +159,7 @@ fn encode(spec: &TileSpec, rows: usize, pixels: &[u8]) {
     let batch = PixelBatch {
         spec: Arc::new(spec.clone()),
         level: 1 + (pixels.len() % 9) as i32,
-        tiles: vec![PixelJob { id: 0, rows }],
+        tiles: vec![PixelJob { id: 0, rows, inside: None }],
         threads: 1,
     };
     let mut packed = Packed::default();

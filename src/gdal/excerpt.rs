@@ -25,7 +25,8 @@ unsafe extern "C" {
 pub fn read(order: Order<'_>) -> Result<(), String> {
     let row = order.width * order.sample_bytes;
     let band = row.checked_mul(order.height);
-    let Some(band) = band.filter(|b| b.checked_mul(order.bands) == Some(order.samples.len())) else {
+    let Some(band) = band.filter(|b| b.checked_mul(order.bands) == Some(order.samples.len()))
+    else {
         return Err("an image of another size than its buffer".into());
     };
     let file = MemoryFile::new("tif", order.file).ok_or("no file in /vsimem/")?;
