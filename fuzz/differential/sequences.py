@@ -57,6 +57,13 @@ def is_lossy(case):
     return "COMPRESS=JPEG" in case["options"] or any(o.startswith("WEBP_LEVEL") for o in case["options"])
 
 
+def is_encoded_twice(case):
+    """Whether tiles of a lossy codec are written again after they were complete. Ours has encoded them by then, GTiff
+    has if its block cache was full or flushed: what is left of the first pixels is not defined."""
+    writes = [op for op in case["ops"] if op[0] in ("write", "block", "fill")]
+    return is_lossy(case) and len(writes) + (case["how"] == "CreateCopy") > 1
+
+
 def random_options(rng, codec, dtype):
     options = ["COMPRESS=" + codec]
     if rng.random() < 0.6:
@@ -276,6 +283,8 @@ def found(run):
         band, covered = ds.GetRasterBand(i), run.covered[i - 1]
         # A read of nothing but pixels that nobody wrote may fail.
         data = band.ReadRaster() if covered.any() else bytes(covered.size)
+        if data is not None and is_encoded_twice(run.case):
+            data = bytes(len(data))
         of_nodata = band.GetMaskFlags() & (gdal.GMF_NODATA | gdal.GMF_ALPHA)
         mask = hashed(band.GetMaskBand().ReadRaster(), covered if of_nodata else np.ones_like(covered))
         out["band %d" % i] = [hashed(data, covered), mask, gdal.GetDataTypeName(band.DataType),

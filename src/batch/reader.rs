@@ -24,7 +24,7 @@ const TILES: &str = "the tiles of a window";
 /// Planes that are followed at once; beyond that a caller is not walking.
 const MOST_WALKS: usize = 64;
 /// Tiles that are planned at once, so that a window of millions takes no memory for each.
-const GROUP: usize = 1 << 16;
+const GROUP: usize = 1 << 17;
 /// Loads of one walk: one being taken, one being made.
 const LOADS: usize = 2;
 

@@ -131,6 +131,12 @@ impl Directory {
         tags.filter(|tag| !ignored.contains(tag)).find(differs).copied()
     }
 
+    /// The last of a tag's SHORTs.
+    pub fn last_short(&self, tag: u16) -> Option<u16> {
+        let value = self.values.get(&tag).filter(|value| value.kind == kind::SHORT)?;
+        value.bytes.last_chunk::<2>().map(|bytes| self.order.uint(bytes) as u16)
+    }
+
     /// Leaves a tag out.
     pub fn remove(&mut self, tag: u16) {
         self.values.remove(&tag);

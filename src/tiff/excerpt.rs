@@ -45,6 +45,8 @@ const MOST_VALUE: u64 = 1 << 20;
 /// Colours by number: the samples are shown as they are, and the table is not needed.
 const PALETTE: u16 = 3;
 const MIN_IS_BLACK: u16 = 1;
+/// A value of ExtraSamples.
+const UNASSOCIATED_ALPHA: u16 = 2;
 
 /// What all excerpts of one directory have in common.
 #[derive(Debug, Clone)]
@@ -82,6 +84,11 @@ impl Excerpt {
             return Some(tag::TILE_WIDTH);
         }
         self.directory.difference(&other.directory, ignored)
+    }
+
+    /// Whether the last sample is alpha that the others were not multiplied by: LERC makes a mask of it.
+    pub fn ends_with_alpha(&self) -> bool {
+        self.directory.last_short(tag::EXTRA_SAMPLES) == Some(UNASSOCIATED_ALPHA)
     }
 
     /// How many samples of luma stand for one of chroma, across and down.
@@ -152,10 +159,10 @@ mod tests {
         for variant in VARIANTS {
             let fixture = Fixture::tiled(variant).tag(tag::JPEG_TABLES, kind::UNDEFINED, &[7; 50]);
             let excerpt = excerpt(&fixture);
-            let front = excerpt.front([32, 0, 80], &tiles.map(<[u8]>::len)).unwrap();
+            let front = excerpt.front([32, 0, 40], &tiles.map(<[u8]>::len)).unwrap();
             let (layout, ifd, found) = reread(&front, &tiles);
             assert_eq!(found, tiles);
-            assert_eq!((layout.tile_width, layout.width, layout.height), (32, 32, 80));
+            assert_eq!((layout.tile_width, layout.width, layout.height), (32, 32, 40));
             assert_eq!(ifd.find(tag::JPEG_TABLES).unwrap().count, 50);
         }
     }

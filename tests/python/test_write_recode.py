@@ -185,7 +185,8 @@ def test_progress_and_cancel(tmp_path, stop):
     assert written.counter(ds, written.RECODED) == 15 * 15
     ds = None
     assert told == sorted(told) and told[0] == 0 and told[-1] == 1
-    assert max(b - a for a, b in zip(told, told[1:])) < 0.2, "moves evenly"
+    # The caller looks ten times a second: two batches, a quarter of BATCH_MB each, may have ended meanwhile.
+    assert max(b - a for a, b in zip(told, told[1:])) < 0.5, "moves evenly"
 
     with harness.Errors() as errors:
         ds = written.copy(out, harness.open_gtiff(path), callback=lambda done, *_: int(done < stop), **options)

@@ -123,12 +123,12 @@ impl GtiffEncoder {
         let ifd = Ifd::read(&source, &header, header.first_ifd)?;
         let layout = Layout::new(&header, &ifd)?;
         let excerpt = Excerpt::new(&source, &header, &ifd, &layout)?;
-        // What the fourth sample is matters to these only.
-        let ignored: &[u16] = match self.compression {
-            LERC | JXL => &[],
-            _ => &[tag::EXTRA_SAMPLES],
-        };
-        if let Some(tag) = self.reader.cut.excerpt.difference(&excerpt, ignored) {
+        // What the samples beyond the colours are matters to JXL, and whether the last is alpha to LERC.
+        let ignored: &[u16] = if self.compression == JXL { &[] } else { &[tag::EXTRA_SAMPLES] };
+        let wanted = &self.reader.cut.excerpt;
+        let mask = self.compression == LERC && wanted.ends_with_alpha() != excerpt.ends_with_alpha();
+        let difference = wanted.difference(&excerpt, ignored);
+        if let Some(tag) = difference.or(mask.then_some(tag::EXTRA_SAMPLES)) {
             let what = format!("GTiff writes tag {tag} of a tile in another way than the file's");
             return Err(Error::File(Cause(what)));
         }
