@@ -83,8 +83,8 @@ pub struct Canvas {
     pub fill: Vec<u8>,
     /// A flush decides for good which tiles are left out.
     pub flush_decides: bool,
-    /// Nothing that was written is left out any more: GTiff 3.6 keeps the tag of a 64-bit nodata
-    /// value that was deleted, so that what is left out would read as the former value.
+    /// Nothing that was written is left out any more: bands differ in their nodata values, or GTiff
+    /// 3.6 keeps the tag of a 64-bit one that was deleted, so that what is left out would read as that.
     pub writes_all: bool,
     /// The fill values of tiles that are [`Place::Blank`].
     pub fills: Vec<Vec<u8>>,

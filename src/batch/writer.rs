@@ -175,6 +175,11 @@ impl Writer {
         &self.canvases[image]
     }
 
+    /// Leaves out no tile that is written.
+    pub fn write_all(&mut self, image: usize) {
+        self.canvases[image].writes_all = true;
+    }
+
     /// What stands where nothing was written, one sample of it. Tiles that are complete are
     /// compared with the value before, whatever the batch size.
     pub fn set_fill(&mut self, image: usize, sample: &[u8]) -> Result<()> {

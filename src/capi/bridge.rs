@@ -251,7 +251,8 @@ pub struct Api {
     pub output_create: unsafe extern "C" fn(*const File, *const Target, *mut c_int) -> *mut Output,
     /// Adds the mask that the hollow file has now; its image number, or -1.
     pub output_add_mask: unsafe extern "C" fn(*mut Output, *const c_char, c_int) -> c_int,
-    /// Says what stands where nothing was written: one sample.
+    /// Says what stands where nothing was written: one sample; NULL if bands differ in it, so that no
+    /// tile is left out.
     pub output_set_fill: unsafe extern "C" fn(*mut Output, *const c_void),
     /// Writes a window; 0 on success.
     pub output_write: unsafe extern "C" fn(*mut Output, c_int, *const Request) -> c_int,

@@ -310,6 +310,10 @@ pub(super) unsafe extern "C" fn output_set_fill(output: *mut Output, sample: *co
     guard((), || {
         // SAFETY: a handle from `output_create`.
         let mut writer = unsafe { &*output }.writer()?;
+        if sample.is_null() {
+            writer.write_all(0);
+            return Ok(());
+        }
         let bytes = writer.canvas(0).spec.sample.bytes();
         // SAFETY: the shim passes one sample.
         let sample = unsafe { std::slice::from_raw_parts(sample.cast(), bytes) };

@@ -134,6 +134,7 @@ struct Api
     int (*creation_prepare)(const Creation *, void *, Emit);
     Output *(*output_create)(const File *, const Target *, int *left_to_gtiff);
     int (*output_add_mask)(Output *, const char *hollow, int bit);
+    // NULL: bands differ in what stands for missing data, and no tile is left out.
     void (*output_set_fill)(Output *, const void *sample);
     int (*output_write)(Output *, int image, const Request *);
     int (*output_read)(Output *, int image, int band, int column, int row,

@@ -209,21 +209,6 @@ SourceImage(const gpugtiff::File *psTarget, GDALDataset *poSrcDS,
     return poImage;
 }
 
-// Whether the same stands for missing data in all bands.
-bool HasOneFill(GDALDataset *poSrcDS)
-{
-    GByte abyFirst[16] = {};
-    GPUGTiffFillSample(poSrcDS->GetRasterBand(1), abyFirst);
-    for (int i = 2; i <= poSrcDS->GetRasterCount(); ++i)
-    {
-        GByte abySample[16] = {};
-        GPUGTiffFillSample(poSrcDS->GetRasterBand(i), abySample);
-        if (memcmp(abyFirst, abySample, sizeof(abyFirst)) != 0)
-            return false;
-    }
-    return true;
-}
-
 bool HasOwnMask(GDALRasterBand *poBand)
 {
     return !(poBand->GetMaskFlags() &
@@ -270,6 +255,20 @@ class MaskOwner final : public GDALDataset
 };
 
 }  // namespace
+
+bool GPUGTiffHasOneFill(GDALDataset *poSrcDS)
+{
+    GByte abyFirst[16] = {};
+    GPUGTiffFillSample(poSrcDS->GetRasterBand(1), abyFirst);
+    for (int i = 2; i <= poSrcDS->GetRasterCount(); ++i)
+    {
+        GByte abySample[16] = {};
+        GPUGTiffFillSample(poSrcDS->GetRasterBand(i), abySample);
+        if (memcmp(abyFirst, abySample, sizeof(abyFirst)) != 0)
+            return false;
+    }
+    return true;
+}
 
 GPUGTiffCopy::GPUGTiffCopy(const std::string &osTarget, GDALDataset *poSource,
                            bool bStrict, GDALProgressFunc pfnProgress,
@@ -355,7 +354,7 @@ int GPUGTiffCopy::Tiles(gpugtiff::Output *psOutput,
                         const gpugtiff::Image *psTiles) const
 {
     ScaledProgress oProgress(0, m_dfShare, m_pfnProgress, m_pProgressData);
-    return g_poApi->output_copy_tiles(psOutput, psTiles, HasOneFill(m_poSource),
+    return g_poApi->output_copy_tiles(psOutput, psTiles, GPUGTiffHasOneFill(m_poSource),
                                       oProgress.Data(), ReportShare);
 }
 

@@ -4,6 +4,9 @@
 
 #include "output.h"
 
+// Whether the same stands for missing data in all bands.
+bool GPUGTiffHasOneFill(GDALDataset *poSrcDS);
+
 class GPUGTiffCopy
 {
   public:

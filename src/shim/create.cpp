@@ -241,6 +241,8 @@ GDALDataset *CopyOurs(Order &sOrder, GDALDataset *poSrcDS, bool bStrict,
     GByte abySample[16] = {};
     GPUGTiffFillSample(poHollowDS->GetRasterBand(1), abySample);
     g_poApi->output_set_fill(poOutput.get(), abySample);
+    if (!GPUGTiffHasOneFill(poSrcDS))
+        g_poApi->output_set_fill(poOutput.get(), nullptr);
 
     const GPUGTiffCopy oCopy(sOrder.pszFilename, poSrcDS, bStrict, pfnProgress,
                              pProgressData);

@@ -126,7 +126,8 @@ impl GtiffEncoder {
         // What the samples beyond the colours are matters to JXL, and whether the last is alpha to LERC.
         let ignored: &[u16] = if self.compression == JXL { &[] } else { &[tag::EXTRA_SAMPLES] };
         let wanted = &self.reader.cut.excerpt;
-        let mask = self.compression == LERC && wanted.ends_with_alpha() != excerpt.ends_with_alpha();
+        let mask =
+            self.compression == LERC && wanted.ends_with_alpha() != excerpt.ends_with_alpha();
         let difference = wanted.difference(&excerpt, ignored);
         if let Some(tag) = difference.or(mask.then_some(tag::EXTRA_SAMPLES)) {
             let what = format!("GTiff writes tag {tag} of a tile in another way than the file's");
