@@ -76,8 +76,9 @@ def test_one_plane_with_a_band_space(tmp_path, name):
     """GTiff's threads put band k at (k - 1) times the band space, beyond the buffer: a heap overflow."""
     path = make(tmp_path / "a.tif", name)
     ds, theirs = harness.open_ours(path), harness.open_gtiff(path)
-    read = ctypes.CDLL("libgdal.so." + "32" if os.path.exists("/usr/lib/x86_64-linux-gnu/libgdal.so.32") else None)
-    read = read.GDALDatasetRasterIOEx
+    with open("/proc/self/maps") as maps:
+        libgdal = next(line.split()[-1] for line in maps if "libgdal.so" in line)
+    read = ctypes.CDLL(libgdal).GDALDatasetRasterIOEx
     read.argtypes = [ctypes.c_void_p] + [ctypes.c_int] * 5 + [ctypes.c_void_p] + [ctypes.c_int] * 4 + [
         ctypes.c_void_p] + [ctypes.c_longlong] * 3 + [ctypes.c_void_p]  # fmt: skip
     kind = ds.GetRasterBand(1).DataType
