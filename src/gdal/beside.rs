@@ -1,7 +1,7 @@
 //! Files that GDAL makes beside a copy (its mask), without a name until the copy is finished.
 //!
 //! GDAL knows files by names only. These are below a prefix of their own, and each is an
-//! [`Unnamed`] file in the directory that it belongs in: a VSI file system of as many folders as there
+//! `Unnamed` file in the directory that it belongs in: a VSI file system of as many folders as there
 //! are copies under way.
 
 use std::collections::BTreeMap;
