@@ -140,7 +140,7 @@ class Fuzzer:
             f.write(content)
         with open(path + ".txt", "w") as f:
             f.write("%s\n%s\n" % (kind, text))
-        self.findings.append(path)
+        self.findings.append(kind)
         print("FINDING %s: %s\n  %s" % (kind, path, text[:3000]), flush=True)
 
     def run(self):
@@ -165,7 +165,8 @@ class Fuzzer:
             self.cases["read"], self.cases["write"], len(self.findings), time.time() - self.start, cpu))  # fmt: skip
         for key, count in sorted(self.alike.items()):
             print("%6d %s" % (count, key))
-        return 1 if self.findings else 0
+        fatal = self.arguments.fail_on
+        return 1 if any(not fatal or kind in fatal for kind in self.findings) else 0
 
 
 def replay(judge, name, data):
@@ -192,6 +193,7 @@ def parse():
     parser.add_argument("--only", choices=["read", "write"])
     parser.add_argument("--codecs", choices=["ours", "all"], default=os.environ.get("GPUGTIFF_FUZZ_CODECS", "all"))
     parser.add_argument("--most", type=int, default=MOST_FINDINGS, help="findings after which it ends")
+    parser.add_argument("--fail-on", nargs="+", metavar="KIND", help="kinds of findings that fail the run; all if not given")
     parser.add_argument("--emit", metavar="FOLDER")
     parser.add_argument("files", nargs="*")
     parser.add_argument("--no-corpus", dest="corpus", action="store_false", help="no files of others")
