@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the plugin with AddressSanitizer (Rust, the C++ shim, the C codecs) into target/asan, and
-# prints the folder for GDAL_DRIVER_PATH. Stable rustc has the sanitizer behind RUSTC_BOOTSTRAP; the
+# prints the folder for GDAL_DRIVER_PATH, made as that of `make build` is. Stable rustc has the sanitizer behind RUSTC_BOOTSTRAP; the
 # library has no runtime of its own, so whoever loads it preloads one: fuzz/asan-run.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,5 @@ export CFLAGS=$flags CXXFLAGS=$flags
 # With --target, build scripts are not instrumented.
 cargo build --release --target "$host" --target-dir target/asan >&2
 folder=target/asan/gdalplugins
-mkdir -p "$folder"
-cp "target/asan/$host/release/libgpugtiff.so" "$folder/gdal_GPUGTiff.so"
+tools/plugin-folder.sh "target/asan/$host/release" "$folder"
 echo "$PWD/$folder"

@@ -7,11 +7,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-/usr/bin/python3}
 plugins=$(fuzz/asan-build.sh)
-gdals=$(tools/plugin-path.sh --gdal)
 runtime=$(gcc -print-file-name=libasan.so)
 export GPUGTIFF_FUZZ_OURS="LD_PRELOAD=$(readlink -f "$runtime") $(readlink -f "$(gcc -print-file-name=libstdc++.so.6)")
 ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=0:allocator_may_return_null=1:max_allocation_size_mb=4000
-GDAL_DRIVER_PATH=$plugins:$gdals
+GDAL_DRIVER_PATH=$plugins
 MALLOC_PERTURB_=0
 GPUGTIFF_FUZZ_MB=0
 PYTHONMALLOC=malloc"

@@ -3,6 +3,7 @@ them is a smaller case. A mutation that no longer applies is passed over."""
 
 import os
 import struct
+import zlib
 
 import paths  # noqa: F401
 import tiffpatch  # noqa: I001
@@ -26,6 +27,8 @@ VALUES = {
     530: [1, 2, 4],
     254: [0, 1, 2, 4, 5],
 }
+# 34926 was in use before it had a number of its own.
+ZSTD = {34926, 50000}
 PLACES = (273, 279, 324, 325)
 MOST_FILE = 4 << 20
 
@@ -55,6 +58,37 @@ def compressions(data):
         except (KeyError, struct.error, IndexError):
             found.add(1)
     return found
+
+
+def zstd_frames(data):
+    """Hashes of the ZSTD tiles and strips of all directories."""
+    frames, tiff = set(), Bytes(data)
+    for n, _ in enumerate(tiff.directories):
+        try:
+            if tiff.values(259, n)[0] in ZSTD:
+                frames |= {hash(bytes(tiff.data[at : at + count])) for at, count in tiff.striles(n) if count}
+        except (KeyError, struct.error, IndexError, OverflowError):
+            frames.add(None)
+    return frames
+
+
+def has_long_last_strip(data):
+    """Whether the last strip of a directory's first plane is a zlib stream of more rows than the image has left."""
+    tiff = Bytes(data)
+    return any(_is_long(tiff, n) for n, _ in enumerate(tiff.directories))
+
+
+def _is_long(tiff, n):
+    try:
+        if tiff.values(259, n)[0] not in (8, 32946) or 322 in tiff.directories[n]["entries"]:
+            return False
+        width, height, rows = (tiff.values(tag, n)[0] for tag in (256, 257, 278))
+        bits = sum(tiff.values(258, n)) if 258 in tiff.directories[n]["entries"] else 1
+        room = -(-width * bits // 8) * (height % rows)
+        offset, count = tiff.striles(n)[height // rows]
+        return len(zlib.decompressobj().decompress(bytes(tiff.data[offset : offset + count]), room + 1)) > room > 0
+    except (KeyError, IndexError, struct.error, ZeroDivisionError, zlib.error, OverflowError):
+        return False
 
 
 def random_mutation(rng, data):

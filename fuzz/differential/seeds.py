@@ -5,6 +5,7 @@ import os
 
 import paths
 import harness  # noqa: I001
+import mutate
 import numpy as np
 from osgeo import gdal
 
@@ -124,6 +125,15 @@ def corpus():
             if 0 < os.path.getsize(path) <= MOST_BYTES:
                 found[os.path.relpath(path, folder)] = path
     return found
+
+
+def zstd_frames():
+    """Hashes of the ZSTD frames of the seeds that GTiff made; files of others may be damaged."""
+    frames = set()
+    for path in generate().values():
+        with open(path, "rb") as f:
+            frames |= mutate.zstd_frames(f.read())
+    return frames - {None}
 
 
 def codecs_ours():
