@@ -12,7 +12,13 @@ import numpy as np
 from osgeo import gdal
 
 CODECS = ("LZW", "DEFLATE", "ZSTD", "NONE")
+# Codecs that only GDAL has, each with a raster that is stored so.
+GDAL_CODECS = {"JPEG": "imagery-rgb", "WEBP": "imagery-rgb", "LERC_ZSTD": "terrain-float32",
+               "LZMA": "terrain-int16"}  # fmt: skip
+LOSSY = ("JPEG", "WEBP", "LERC_ZSTD")
 PREDICTED = ("LZW", "DEFLATE", "ZSTD")
+# codec → creation options of its own
+SPECIAL = {"JPEG": ["PHOTOMETRIC=YCBCR", "JPEG_QUALITY=85"], "LERC_ZSTD": ["MAX_Z_ERROR=0.01"]}
 TYPES = {"float32": gdal.GDT_Float32, "int16": gdal.GDT_Int16, "uint8": gdal.GDT_Byte}
 # raster → (side in pixels, side in a quick run, PREDICTOR). All above 250 MB.
 RASTERS = {
@@ -72,9 +78,8 @@ def finished(path, make):
 def creation_options(raster, codec):
     """What a raster is written with, by either driver."""
     options = ["TILED=YES", f"COMPRESS={codec}", "INTERLEAVE=PIXEL"]
-    if codec == "JPEG":
-        return options + ["PHOTOMETRIC=YCBCR", "JPEG_QUALITY=85"]
-    return options + ([f"PREDICTOR={RASTERS[raster][2]}"] if codec in PREDICTED else [])
+    predictor = [f"PREDICTOR={RASTERS[raster][2]}"] if codec in PREDICTED else []
+    return options + predictor + SPECIAL.get(codec, [])
 
 
 class Data:
@@ -83,7 +88,7 @@ class Data:
         self.quick = quick
 
     def raster(self, raster, codec):
-        """The file of a raster in a codec of CODECS, in PACKBITS, or in JPEG (8-bit imagery)."""
+        """The file of a raster in a codec of CODECS, in PACKBITS, or in one of GDAL_CODECS."""
         path = self.directory / f"{raster}-{codec.lower()}.tif"
         if codec == "NONE":
             return finished(path, lambda to: self._write(raster, to))

@@ -79,7 +79,7 @@ def speed_section(title, rows, limited, in_seconds=False, filed=False, sized=Fal
     head += ["size MB", "÷ GTiff's size"] if sized else []
     body = []
     for row in rows:
-        note = "" if row["codec"] == "JPEG" or not passed_on(row) else " (passed to GTiff)"
+        note = " (passed to GTiff)" if passed_on(row) else ""
         line = [row["raster"], row["codec"] + note]
         line += [cell(row, side) for side in ORDER]
         line += [cell(row, "limit")] if limited else []
