@@ -72,7 +72,7 @@ pub unsafe extern "C" fn gpugtiff_batches_new(
         };
         let batches = Batches::new(raster.raster(), chosen, bytes)?;
         // SAFETY: the caller's place.
-        unsafe { *out_batches = BATCHES.give_out(batches) };
+        unsafe { *out_batches = BATCHES.give_out(batches)? };
         Ok(())
     })
 }

@@ -19,10 +19,14 @@ use crate::capi::{Image, Shared};
 use crate::engine::cuda::{CudaEngine, Ground, Landing, Misplaced, Refusal, Spot, Wanted};
 use crate::engine::select::Wish;
 use crate::engine::{Codec, Part, TileJob, allocate};
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::process::memory;
 
 /// Bytes of pixels that are asked of the engine at once.
 const BATCH_BYTES: usize = 256 << 20;
+/// What is allocated for a window, in messages.
+const TILES: &str = "tiles for the device";
+const BANDS: &str = "the bands of a window";
 /// Bytes of pixels that pass through the host at once.
 const HOST_BYTES: i64 = 64 << 20;
 
@@ -128,7 +132,7 @@ impl Ashore<'_> {
     /// The piece must be inside what was looked at.
     unsafe fn bring(&self, piece: Piece<'_>) -> Outcome<()> {
         // A sample goes to one place. Who wants it twice gets it twice.
-        let mut sorted = piece.bands.to_vec();
+        let mut sorted = memory::copied(piece.bands, BANDS)?;
         sorted.sort_unstable();
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
             for (i, band) in piece.bands.iter().enumerate() {
@@ -172,45 +176,46 @@ impl Ashore<'_> {
         let (grid, spec) = (tiles.grid, &tiles.spec);
         let [left, top, width, height] = piece.window.numbers().map(|n| n as u32);
         let window = Rect { x: left, y: top, width, height };
-        let planes: Vec<u32> = match grid.planes {
-            1 => vec![0],
-            _ => piece.bands.iter().map(|&band| band as u32 - 1).collect(),
+        let chosen = memory::collect(piece.bands.iter().map(|&band| band as u32 - 1), BANDS)?;
+        let (planes, which) = match grid.planes {
+            1 => (vec![0], chosen),
+            _ => (chosen, vec![0]),
         };
-        let which: Vec<u32> = match grid.planes {
-            1 => piece.bands.iter().map(|&band| band as u32 - 1).collect(),
-            _ => vec![0],
-        };
-        let whole = Wanted {
-            spots: HashMap::new(),
-            which,
-            samples: spec.samples,
-            bytes: spec.sample.bytes(),
+        let nothing = || -> Result<Wanted> {
+            Ok(Wanted {
+                spots: HashMap::new(),
+                which: memory::copied(&which, BANDS)?,
+                samples: spec.samples,
+                bytes: spec.sample.bytes(),
+            })
         };
         let piece_of = |tile: Tile, part: Rect| self.piece_of(&piece, grid.planes, tile, part);
-        let (mut jobs, mut wanted): (Vec<TileJob>, _) = (Vec::new(), whole.clone());
+        let again =
+            |tile: Tile| grid.rect(tile).intersect(&window).map(|part| piece_of(tile, part));
+        let (mut jobs, mut wanted): (Vec<TileJob>, _) = (Vec::new(), nothing()?);
         let most = (BATCH_BYTES / spec.tile_bytes().max(1)).max(1);
         let mut rest = Vec::new();
         for tile in grid.tiles(grid.cover(&window), &planes) {
             let Some(part) = grid.rect(tile).intersect(&window) else { continue };
             let Ok(Some(job)) = tiles.job(tile) else {
-                rest.push(piece_of(tile, part));
+                memory::push(&mut rest, piece_of(tile, part), TILES)?;
                 continue;
             };
+            let bytes = size_of::<(u64, Spot)>() as u64;
+            let refused = |_| Error::OutOfMemory { bytes, place: TILES };
+            wanted.spots.try_reserve(1).map_err(refused)?;
             wanted.spots.insert(job.id, spot(grid.rect(tile), part, piece_of(tile, part).place));
-            jobs.push(job);
+            memory::push(&mut jobs, job, TILES)?;
             if jobs.len() == most {
-                let batch =
-                    (std::mem::take(&mut jobs), std::mem::replace(&mut wanted, whole.clone()));
+                let batch = (std::mem::take(&mut jobs), std::mem::replace(&mut wanted, nothing()?));
                 // SAFETY: the caller's promise.
-                rest.extend(unsafe { self.decode(image, batch)? }.into_iter().filter_map(|tile| {
-                    grid.rect(tile).intersect(&window).map(|part| piece_of(tile, part))
-                }));
+                let lost = unsafe { self.decode(image, batch)? };
+                memory::extend(&mut rest, lost.into_iter().filter_map(again), TILES)?;
             }
         }
         // SAFETY: as above.
-        rest.extend(unsafe { self.decode(image, (jobs, wanted))? }.into_iter().filter_map(
-            |tile| grid.rect(tile).intersect(&window).map(|part| piece_of(tile, part)),
-        ));
+        let lost = unsafe { self.decode(image, (jobs, wanted))? };
+        memory::extend(&mut rest, lost.into_iter().filter_map(again), TILES)?;
         // SAFETY: parts of the piece.
         rest.into_iter().try_for_each(|piece| unsafe { self.carry(piece) })
     }
@@ -245,7 +250,7 @@ impl Ashore<'_> {
             Ok(errors) => {
                 reader.count_decoded(count - errors.len());
                 let grid = reader.image().grid;
-                Ok(errors.iter().map(|error| grid.tile(error.id)).collect())
+                Ok(memory::collect(errors.iter().map(|error| grid.tile(error.id)), TILES)?)
             }
             Err(error) => failed(error),
         }
@@ -257,9 +262,9 @@ impl Ashore<'_> {
     /// As for `bring`.
     unsafe fn carry(&self, piece: Piece<'_>) -> Outcome<()> {
         let (bytes, samples) = (self.chosen.kind.bytes as i64, piece.bands.len() as i64);
-        let chosen = Chosen { bands: piece.bands.to_vec(), ..self.chosen.clone() };
+        let chosen = self.chosen.of_bands(piece.bands)?;
         let mut memory = Vec::new();
-        for part in slices(&piece.window, samples * bytes) {
+        for part in slices(piece.window, samples * bytes) {
             let (line, place) = (part.width * samples * bytes, piece.place);
             let there = place.moved(part.x - piece.window.x, part.y - piece.window.y, 0);
             let size = (line * part.height) as usize;
@@ -280,7 +285,7 @@ impl Ashore<'_> {
             let (part, to) = (Part { x: 0, y: 0, width, height }, there.data.addr() as u64);
             let wanted = Wanted {
                 spots: HashMap::from([(0, Spot { part, to })]),
-                which: (0..samples as u32).collect(),
+                which: memory::collect(0..samples as u32, BANDS)?,
                 samples: samples as usize,
                 bytes: bytes as usize,
             };
@@ -292,17 +297,15 @@ impl Ashore<'_> {
 }
 
 /// Cuts a window into some that pass through the host at once: whole rows, or parts of one.
-fn slices(window: &Window, pixel: i64) -> Vec<Window> {
+fn slices(window: Window, pixel: i64) -> impl Iterator<Item = Window> {
     let columns = (HOST_BYTES / pixel.max(1)).clamp(1, window.width);
     let rows = (HOST_BYTES / (columns * pixel).max(1)).clamp(1, window.height);
-    let mut slices = Vec::new();
-    for y in (0..window.height).step_by(rows as usize) {
-        for x in (0..window.width).step_by(columns as usize) {
+    (0..window.height).step_by(rows as usize).flat_map(move |y| {
+        (0..window.width).step_by(columns as usize).map(move |x| {
             let (width, height) = (columns.min(window.width - x), rows.min(window.height - y));
-            slices.push(Window { x: window.x + x, y: window.y + y, width, height });
-        }
-    }
-    slices
+            Window { x: window.x + x, y: window.y + y, width, height }
+        })
+    })
 }
 
 /// What is wanted of a tile, and where it goes.

@@ -31,11 +31,10 @@ impl Writer {
         let landing = unsafe { look(&engine, place, extents, sample, device)? };
         let furthest = place.line.abs().max(place.pixel.abs());
         let at_once = if place.band.abs() > furthest { 1 } else { bands };
-        let parts = slices(window, place);
         let mut bytes = Vec::new();
         for first in (0..bands).step_by(at_once) {
-            for part in &parts {
-                let some = chosen.bands[first..first + at_once].to_vec();
+            let some = chosen.of_bands(&chosen.bands[first..first + at_once])?;
+            for part in slices(window, place) {
                 let there = place.moved(part.x - window.x, part.y - window.y, first as i64);
                 let extents = [part.width, part.height, at_once as i64];
                 let [low, high] = there.reach(extents, sample);
@@ -48,11 +47,10 @@ impl Writer {
                 unsafe { engine.fetch(&landing, low, bytes) }.or_else(failed)?;
                 let offset = there.data.addr() as u64 - low;
                 let data = bytes.as_mut_ptr().wrapping_add(offset as usize).cast();
-                let chosen = Chosen { bands: some, ..chosen.clone() };
                 // SAFETY: the same samples, in memory of our own.
                 unsafe {
                     let here = Place { data, device: None, ..there };
-                    self.write(dataset, part, &chosen, &here)?;
+                    self.write(dataset, &part, &some, &here)?;
                 }
             }
         }
@@ -62,7 +60,7 @@ impl Writer {
 
 /// Cuts a window along what lies furthest apart in memory, rows or columns, so that what is brought
 /// down at once has few bytes besides.
-fn slices(window: &Window, place: &Place) -> Vec<Window> {
+fn slices(window: &Window, place: &Place) -> impl Iterator<Item = Window> {
     let (line, pixel) = (place.line.abs().max(1), place.pixel.abs().max(1));
     let across = pixel > line;
     let (step, whole) = match across {
@@ -70,14 +68,15 @@ fn slices(window: &Window, place: &Place) -> Vec<Window> {
         false => (line.max(pixel.saturating_mul(window.width)), window.height),
     };
     let most = (DEVICE_BYTES / step).clamp(1, whole);
-    let slice = |at: i64| {
+    let window = *window;
+    let slice = move |at: i64| {
         let count = most.min(whole - at);
         match across {
-            true => Window { x: window.x + at, width: count, ..*window },
-            false => Window { y: window.y + at, height: count, ..*window },
+            true => Window { x: window.x + at, width: count, ..window },
+            false => Window { y: window.y + at, height: count, ..window },
         }
     };
-    (0..whole).step_by(most as usize).map(slice).collect()
+    (0..whole).step_by(most as usize).map(slice)
 }
 
 #[cfg(test)]

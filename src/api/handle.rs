@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::result::{GPUGTIFF_BAD_HANDLE, GPUGTIFF_NULL_ARGUMENT, Outcome, fail};
+use super::result::{
+    GPUGTIFF_BAD_HANDLE, GPUGTIFF_NULL_ARGUMENT, GPUGTIFF_OUT_OF_MEMORY, Outcome, fail,
+};
 
 /// All live objects of one kind, by handle.
 pub(super) struct Table<T> {
@@ -33,11 +35,15 @@ impl<T> Table<T> {
     }
 
     /// A handle for the object.
-    pub(super) fn give_out(&self, object: T) -> *mut T {
+    pub(super) fn give_out(&self, object: T) -> Outcome<*mut T> {
         let handle = next();
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
-        live.get_or_insert_default().insert(handle, Arc::new(object));
-        std::ptr::without_provenance_mut(handle)
+        let live = live.get_or_insert_default();
+        if live.try_reserve(1).is_err() {
+            return fail(GPUGTIFF_OUT_OF_MEMORY, format!("no memory for one more {}", self.kind));
+        }
+        live.insert(handle, Arc::new(object));
+        Ok(std::ptr::without_provenance_mut(handle))
     }
 
     /// The object of a handle.
@@ -87,7 +93,7 @@ mod tests {
     fn handles_of_other_kinds_and_freed_ones_are_refused() {
         static NUMBERS: Table<u32> = Table::new("number");
         static OTHERS: Table<u32> = Table::new("other");
-        let handle = NUMBERS.give_out(7);
+        let handle = NUMBERS.give_out(7).unwrap();
         assert_eq!(*NUMBERS.get(handle).unwrap(), 7);
         assert_eq!(OTHERS.get(handle).unwrap_err().code, GPUGTIFF_BAD_HANDLE);
         let held = NUMBERS.get(handle).unwrap();

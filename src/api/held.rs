@@ -3,12 +3,12 @@
 //! Whoever is in a call has a [`Held`], and a raster is freed when those that came by its handle are
 //! gone. Walks of batches may outlive it, unless the dataset is the caller's own, which is given back then.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, TryReserveError};
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::raster::{RASTERS, Raster};
-use super::result::{GPUGTIFF_BAD_HANDLE, GPUGTIFF_STATE, Outcome, fail};
+use super::result::{GPUGTIFF_BAD_HANDLE, GPUGTIFF_OUT_OF_MEMORY, GPUGTIFF_STATE, Outcome, fail};
 use crate::gdal::dataset::Dataset;
 use crate::gdal::messages::capture;
 
@@ -158,12 +158,20 @@ static TAKEN: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
 
 impl Reference {
     fn new(dataset: Dataset, name: &str) -> Outcome<Reference> {
-        if lock(&TAKEN).get_or_insert_default().insert(dataset.handle().addr()) {
-            return Ok(Reference(dataset));
-        }
+        let insert = |taken: &mut HashSet<usize>| -> std::result::Result<bool, TryReserveError> {
+            taken.try_reserve(1)?;
+            Ok(taken.insert(dataset.handle().addr()))
+        };
+        let outcome = match insert(lock(&TAKEN).get_or_insert_default()) {
+            Ok(true) => return Ok(Reference(dataset)),
+            Ok(false) => {
+                let text = "is a raster already: expected one that is not";
+                fail(GPUGTIFF_STATE, format!("the dataset '{name}' {text}"))
+            }
+            Err(_) => fail(GPUGTIFF_OUT_OF_MEMORY, "no memory for one more dataset"),
+        };
         release(dataset);
-        let text = format!("the dataset '{name}' is a raster already: expected one that is not");
-        fail(GPUGTIFF_STATE, text)
+        outcome
     }
 }
 

@@ -271,7 +271,7 @@ pub unsafe extern "C" fn gpugtiff_raster_open(
         // SAFETY: just opened, with one reference.
         let raster = unsafe { Raster::new(handle, name, false) }?;
         // SAFETY: the caller's place.
-        unsafe { *out_raster = RASTERS.give_out(raster) };
+        unsafe { *out_raster = RASTERS.give_out(raster)? };
         Ok(())
     })
 }
@@ -312,7 +312,7 @@ pub unsafe extern "C" fn gpugtiff_raster_wrap(
         // SAFETY: a dataset of ours; the reference is released with the raster.
         let raster = unsafe { Raster::new(dataset, name, true) }?;
         // SAFETY: the caller's place.
-        unsafe { *out_raster = RASTERS.give_out(raster) };
+        unsafe { *out_raster = RASTERS.give_out(raster)? };
         Ok(())
     })
 }

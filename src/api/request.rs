@@ -12,6 +12,10 @@ use super::result::{
 use super::sized::{Tagged, take, take_or_default};
 use crate::engine::cuda;
 use crate::gdal::dataset::Transfer;
+use crate::process::memory;
+
+/// What is allocated for a request, in messages.
+const BANDS: &str = "the bands of a window";
 
 /// A rectangle of pixels, counted from the top left corner of its level.
 #[repr(C)]
@@ -131,7 +135,7 @@ unsafe impl Tagged for Buffer {
 }
 
 /// Samples that the raster has.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Chosen {
     pub(super) bands: Vec<c_int>,
     pub(super) level: c_int,
@@ -139,6 +143,11 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
+    /// The same of other bands.
+    pub(super) fn of_bands(&self, bands: &[c_int]) -> Outcome<Chosen> {
+        Ok(Chosen { bands: memory::copied(bands, BANDS)?, level: self.level, kind: self.kind })
+    }
+
     /// # Safety
     /// `selection` must be NULL or a struct with its bands.
     pub(super) unsafe fn new(
@@ -155,7 +164,7 @@ impl Chosen {
         }
         let count = selection.band_count;
         let chosen = match (selection.bands.is_null(), count) {
-            (true, 0) => (1..=bands).collect(),
+            (true, 0) => memory::collect(1..=bands, BANDS)?,
             (true, _) => {
                 let text = format!("gpugtiff_selection.bands is NULL, and band_count is {count}");
                 return fail(GPUGTIFF_NULL_ARGUMENT, text);
@@ -167,8 +176,11 @@ impl Chosen {
             (false, _) if count > 1 << 20 => {
                 return fail(GPUGTIFF_BAD_ARGUMENT, format!("band_count is {count}"));
             }
-            // SAFETY: the caller's promise.
-            (false, _) => unsafe { std::slice::from_raw_parts(selection.bands, count) }.to_vec(),
+            (false, _) => {
+                // SAFETY: the caller's promise.
+                let bands = unsafe { std::slice::from_raw_parts(selection.bands, count) };
+                memory::copied(bands, BANDS)?
+            }
         };
         if let Some(band) = chosen.iter().find(|&&band| band < 1 || band > bands) {
             let text = format!("there is no band {band}: the raster has {bands}, counted from 1");

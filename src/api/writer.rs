@@ -349,7 +349,7 @@ pub unsafe extern "C" fn gpugtiff_writer_create(
             Writer::create(path, &Order::new(&spec)?)
         }?;
         // SAFETY: the caller's place.
-        unsafe { *out_writer = WRITERS.give_out(writer) };
+        unsafe { *out_writer = WRITERS.give_out(writer)? };
         Ok(())
     })
 }

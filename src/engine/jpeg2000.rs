@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use super::{Codec, Sample, TileJob, TileSpec};
 use crate::error::{Error, Result};
+use crate::process::memory;
 
 /// The box that a JP2 file begins with.
 const SIGNATURE: [u8; 12] = [0, 0, 0, 12, b'j', b'P', b' ', b' ', 0x0D, 0x0A, 0x87, 0x0A];
@@ -141,7 +142,8 @@ impl Codestream {
     ) -> std::result::Result<usize, &'static str> {
         let cut = "the codestream is cut off";
         let mut coded = false;
-        let mut parts = vec![Parts::default(); tiles as usize];
+        let parts = memory::repeated(Parts::default(), tiles as usize, "a codestream's tiles");
+        let mut parts = memory::or_unwind(parts);
         // Where the tile-part ends whose header this is; the main header is in none.
         let mut part: Option<usize> = None;
         loop {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::process::PerProcess;
+use crate::process::{PerProcess, memory};
 
 /// Bytes kept, what it takes to keep them included: as much as GDAL's own cache of remote files
 /// holds. Fetching more before it is asked for is no use.
@@ -15,6 +15,9 @@ pub const MOST: u64 = 16 << 20;
 
 /// What a piece costs beyond its bytes, about.
 const OVERHEAD: u64 = 128;
+
+/// What it is called in messages.
+const KEPT: &str = "fetched bytes";
 
 static STORE: PerProcess<Mutex<Store>> = PerProcess::new();
 static FILES: AtomicU64 = AtomicU64::new(0);
@@ -86,8 +89,11 @@ impl Default for Fetched {
 }
 
 impl Fetched {
-    /// Keeps bytes of the file.
+    /// Keeps bytes of the file, if there is memory to note them.
     pub fn put(&self, offset: u64, bytes: Vec<u8>) {
+        if memory::check(KEPT).is_err() {
+            return;
+        }
         store().put((self.file, offset), bytes);
     }
 
@@ -103,16 +109,14 @@ impl Fetched {
     pub fn take(&self, offset: u64, buf: &mut [u8]) -> bool {
         let mut store = store();
         let Some((key, at)) = store.find(self.file, offset, buf.len()) else { return false };
-        let Some(mut bytes) = store.remove(key) else { return false };
+        let Some(bytes) = store.remove(key) else { return false };
         let end = at + buf.len();
         buf.copy_from_slice(&bytes[at..end]);
-        if end < bytes.len() {
-            store.put((self.file, offset + buf.len() as u64), bytes[end..].to_vec());
-        }
-        if at > 0 {
-            bytes.truncate(at);
-            bytes.shrink_to_fit();
-            store.put(key, bytes);
+        // What there is no memory for is fetched again.
+        for rest in [end..bytes.len(), 0..at].into_iter().filter(|rest| !rest.is_empty()) {
+            if let Ok(kept) = memory::copied(&bytes[rest.clone()], KEPT) {
+                store.put((self.file, key.1 + rest.start as u64), kept);
+            }
         }
         true
     }
@@ -126,8 +130,7 @@ impl Drop for Fetched {
         }
         let mut store = store();
         let of_file = (self.file, 0)..=(self.file, u64::MAX);
-        let keys: Vec<Key> = store.pieces.range(of_file).map(|(&key, _)| key).collect();
-        for key in keys {
+        while let Some((&key, _)) = store.pieces.range(of_file.clone()).next() {
             store.remove(key);
         }
     }

@@ -13,6 +13,7 @@ use super::ifd::{Entry, Ifd, Place};
 use super::tag::{self, kind};
 use crate::error::Result;
 use crate::io::ByteSource;
+use crate::process::memory;
 
 /// More directories are not looked at: what lies behind is GTiff's to refuse.
 const MAX_DIRECTORIES: usize = 4096;
@@ -89,7 +90,7 @@ impl Overlay {
         match wanted {
             Wanted::First => {
                 for ifd in Chain::new(source, &header) {
-                    overlay.cover(&header, &ifd);
+                    overlay.cover(&header, &ifd)?;
                     if overlay.directories.is_empty() {
                         break;
                     }
@@ -98,26 +99,26 @@ impl Overlay {
             Wanted::Number(number) => {
                 let index = number.checked_sub(1);
                 let ifd = index.and_then(|index| Chain::new(source, &header).nth(index));
-                ifd.iter().for_each(|ifd| overlay.isolate(&header, ifd, source.len()));
+                ifd.iter().try_for_each(|ifd| overlay.isolate(&header, ifd, source.len()))?;
             }
             Wanted::At(offset) => {
                 let ifd = Ifd::read_entries(source, &header, offset)?;
-                overlay.isolate(&header, &ifd, source.len());
+                overlay.isolate(&header, &ifd, source.len())?;
             }
         }
         if overlay.directories.contains(&header.first_ifd) {
             overlay.directories.insert(0);
         }
-        overlay.patches.sort_by_key(|patch| patch.offset);
+        overlay.patches.sort_unstable_by_key(|patch| patch.offset);
         overlay.patches.dedup_by_key(|patch| patch.offset);
         Ok(overlay)
     }
 
     /// Changes a directory, if its tiles are JPEG 2000.
-    fn cover(&mut self, header: &Header, ifd: &Ifd) {
+    fn cover(&mut self, header: &Header, ifd: &Ifd) -> Result<()> {
         let compression = ifd.u16(tag::COMPRESSION).ok().flatten();
         if !compression.is_some_and(tag::is_jpeg2000) {
-            return;
+            return Ok(());
         }
         self.directories.insert(ifd.offset);
         let first = ifd.offset + header.count_size();
@@ -133,45 +134,48 @@ impl Overlay {
             };
             if done.insert(entry.tag) {
                 let at = first + (i as u64 + 1) * header.entry_size() - header.offset_size();
-                self.replace(header.byte_order, entry, at, value);
+                self.replace(header.byte_order, entry, at, value)?;
             }
         }
+        Ok(())
     }
 
     /// Changes a directory, if its tiles are JPEG 2000, and has it for the only one of the file.
-    fn isolate(&mut self, header: &Header, ifd: &Ifd, file_len: u64) {
-        self.cover(header, ifd);
+    fn isolate(&mut self, header: &Header, ifd: &Ifd, file_len: u64) -> Result<()> {
+        self.cover(header, ifd)?;
         if self.directories.is_empty() {
-            return;
+            return Ok(());
         }
         let width = header.offset_size() as usize;
-        self.put(header.byte_order, width as u64, ifd.offset, width);
+        self.put(header.byte_order, width as u64, ifd.offset, width)?;
         let entries = ifd.entries().len() as u64 * header.entry_size();
         let next = ifd.offset + header.count_size() + entries;
         if next + width as u64 <= file_len {
-            self.put(header.byte_order, next, 0, width);
+            self.put(header.byte_order, next, 0, width)?;
         }
+        Ok(())
     }
 
     /// Has one number at `at` instead of the entry's.
-    fn replace(&mut self, order: ByteOrder, entry: &Entry, at: u64, value: u64) {
+    fn replace(&mut self, order: ByteOrder, entry: &Entry, at: u64, value: u64) -> Result<()> {
         let width = match (kind::integer(entry.kind), kind::size(entry.kind)) {
             (Some(_), Some(width)) => width as usize,
-            _ => return,
+            _ => return Ok(()),
         };
         if entry.count != 1 || !matches!(entry.place, Place::Inline(_)) {
-            return;
+            return Ok(());
         }
-        self.put(order, at, value, width);
+        self.put(order, at, value, width)
     }
 
-    fn put(&mut self, order: ByteOrder, at: u64, value: u64, width: usize) {
+    fn put(&mut self, order: ByteOrder, at: u64, value: u64, width: usize) -> Result<()> {
+        let (little, big) = (value.to_le_bytes(), value.to_be_bytes());
         let bytes = match order {
-            ByteOrder::Little => value.to_le_bytes()[..width].to_vec(),
-            ByteOrder::Big => value.to_be_bytes()[8 - width..].to_vec(),
+            ByteOrder::Little => &little[..width],
+            ByteOrder::Big => &big[8 - width..],
         };
-        let patch = |(offset, &byte)| Patch { offset, byte };
-        self.patches.extend((at..).zip(&bytes).map(patch));
+        let patches = (at..).zip(bytes).map(|(offset, &byte)| Patch { offset, byte });
+        memory::extend(&mut self.patches, patches, "the changes of an overlay")
     }
 }
 

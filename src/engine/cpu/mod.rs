@@ -208,7 +208,8 @@ pub(super) fn decode_staged(
     tiles: &[(TileJob, &[u8])],
     sink: &dyn PixelSink,
 ) -> Vec<TileError> {
-    let (id, failed) = (|i: usize| tiles[i].0.id, Vec::new());
+    let id = |i: usize| tiles[i].0.id;
+    let failed = memory::or_unwind(memory::room(tiles.len(), BATCH));
     let work = Work { threads, tiles: tiles.len(), group: 1, id, failed };
     work.in_groups(|worker, range, failed| {
         for (tile, bytes) in &tiles[range] {

@@ -13,6 +13,7 @@ use super::{SUCCESS, Works};
 use crate::engine::cpu::jpeg2000::wants_rgb;
 use crate::engine::jpeg2000::{Codestream, Sampling};
 use crate::engine::{Codec, TileSpec};
+use crate::process::memory;
 
 /// Tiles in a batch, at most: each has a state and a parsed stream of its own.
 pub(super) const MOST_TILES: usize = 64;
@@ -62,8 +63,8 @@ impl Order<'_> {
     pub(super) fn decode_codestreams(
         &self,
         submission: &mut Submission<'_>,
-    ) -> Answer<(Vec<i32>, Option<Taken>)> {
-        let mut statuses = vec![SENTINEL; self.count];
+    ) -> Answer<([i32; MOST_TILES], Option<Taken>)> {
+        let mut statuses = [SENTINEL; MOST_TILES];
         let Some(library) = self.gpu.nvjpeg2k.get() else { return Ok((statuses, None)) };
         let place = submission.place;
         let taken = library.take(self.count, self.plan.loan(&place));
@@ -73,14 +74,16 @@ impl Order<'_> {
         // What a decoder leaves out, of a damaged tile say, is nobody else's pixels.
         // SAFETY: the work region belongs to the compute stream.
         unsafe { stream.clear(raws, self.count * self.plan.raw)? };
-        for (n, item) in self.sent().enumerate() {
+        for (n, (item, status)) in self.sent().zip(&mut statuses).enumerate() {
             let (Some(slot), Some(header)) = (taken.slot(n), &item.codestream) else { continue };
             // SAFETY: the lane's memory, which is read only; tables are written later.
             let bytes = unsafe { &(&*input)[item.bytes.clone()] };
             let (mut header, mut bytes) = (header.clone(), &bytes[header.range.clone()]);
             let mut copy;
             if is_lifted(&header) {
-                copy = bytes.to_vec();
+                // A tile that is not decoded here is decoded on the CPU.
+                let Ok(own) = memory::copied(bytes, "a codestream") else { continue };
+                copy = own;
                 header.make_unsigned(&mut copy);
                 bytes = &copy;
             }
@@ -95,7 +98,7 @@ impl Order<'_> {
             // SAFETY: the slot is this batch's until it was waited for; the work region belongs to
             // the compute stream, and has room for a whole tile, or its planes, there.
             if unsafe { library.decode(slot, &order, stream) } {
-                statuses[n] = SUCCESS;
+                *status = SUCCESS;
             }
         }
         Ok((statuses, Some(taken)))

@@ -4,32 +4,36 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::TILES;
 use super::decode::Flight;
 use super::target::{Target, Upload};
 use super::verify::Verdict;
 use crate::engine::cpu;
 use crate::engine::{PixelSink, Pixels, TileJob};
 use crate::error::Result;
+use crate::process::memory;
 
 impl Flight {
     /// Compares with the CPU what is to be compared; false if something differs.
     pub(super) fn verified(&self, redo: &[bool]) -> bool {
         // Irreversible wavelets are rounded by every decoder in its own way.
         let exact = |i: &usize| self.items[*i].codestream.as_ref().is_none_or(|it| it.reversible);
-        let good: Vec<usize> = (0..redo.len()).filter(|&i| !redo[i]).filter(exact).collect();
+        let good = (0..redo.len()).filter(|&i| !redo[i]).filter(exact);
+        let good = memory::or_unwind(memory::collect(good, TILES));
         let check = self.works.check(self.plan.kind(), false);
         if check.refuted {
             return false;
         }
-        let picked = check.pick(&good);
+        let picked = memory::or_unwind(check.pick(&good));
         if picked.is_empty() {
             return true;
         }
-        let packed: Result<Vec<_>> = picked.iter().map(|&i| self.packed(i)).collect();
-        let Ok(packed) = packed else { return false };
+        let packed = picked.iter().map(|&i| self.packed(i));
+        let Ok(packed) = memory::try_collect(packed, TILES) else { return false };
         let tile =
             |(&i, packed): (&usize, _)| (TileJob { id: i as u64, ..self.items[i].job }, packed);
-        let tiles = picked.iter().zip(packed.iter().map(|bytes| &bytes[..])).map(tile).collect();
+        let tiles = picked.iter().zip(packed.iter().map(|bytes| &bytes[..])).map(tile);
+        let tiles = memory::or_unwind(memory::collect(tiles, TILES));
         let compared = match &self.target {
             Some(target) => self.compare_there(target, tiles),
             None => Some(self.compare(tiles)),

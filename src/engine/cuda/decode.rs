@@ -20,11 +20,11 @@ use super::run::Lane;
 use super::staging::{Item, inspect, place, read};
 use super::tables::{Arrays, head, report, verdict};
 use super::target::Target;
-use super::{Course, SUCCESS, Works, decode_on_cpu};
+use super::{Course, SUCCESS, TILES, Works, decode_on_cpu};
 use crate::engine::cpu;
 use crate::engine::{Codec, PixelSink, Pixels, TileError, TileJob};
 use crate::error::Result;
-use crate::process::pool;
+use crate::process::{memory, pool};
 
 /// Tiles that are delivered as one task hold about this much.
 const TASK_BYTES: usize = 128 << 10;
@@ -60,7 +60,7 @@ impl Flight {
             direct.begin(works, &mut lane, file);
             return Ok(Flight::new(course, lane, items, Some(direct)));
         }
-        let mut items = place(plan, jobs);
+        let mut items = place(plan, jobs)?;
         let end = items.last().map_or(0, |item| item.bytes.end);
         let (input, _) = lane.host();
         let _range = Range::new(c"GPUGTiff read");
@@ -138,7 +138,7 @@ impl Flight {
     pub(super) fn land(mut self, sink: &dyn PixelSink) -> Vec<TileError> {
         self.depart();
         if self.unreadable {
-            return self.on_cpu(&vec![true; self.items.len()], sink, true);
+            return self.all_on_cpu(sink);
         }
         let device = Arc::clone(&self.works.gpu.device);
         let waiting = Range::new(c"GPUGTiff wait");
@@ -159,17 +159,15 @@ impl Flight {
         self.restore_headers();
         if let Err(fault) = outcome {
             self.works.note_fault(fault);
-            return self.on_cpu(&vec![true; self.items.len()], sink, true);
+            return self.all_on_cpu(sink);
         }
         self.hear_verdicts();
         let left = |item: &Item| !item.on_device || item.refused;
-        let mut redo: Vec<bool> = self.items.iter().map(left).collect();
-        let failed = self.failed();
-        if self.plan.spec.codec == Codec::Zstd && !failed.is_empty() {
+        let mut redo = memory::or_unwind(memory::collect(self.items.iter().map(left), TILES));
+        let failed = self.mark_failed(&mut redo);
+        if self.plan.spec.codec == Codec::Zstd && failed {
             // Nothing vouches for its neighbours.
             redo.fill(true);
-        } else {
-            failed.iter().for_each(|&i| redo[i] = true);
         }
         let verified = self.verified(&redo);
         if !verified {
@@ -202,11 +200,12 @@ impl Flight {
         }
     }
 
-    /// Tiles that the device says it could not unpack, or whose checksum is wrong.
-    fn failed(&self) -> Vec<usize> {
+    /// Marks the tiles that the device says it could not unpack, or whose checksum is wrong; whether
+    /// there are any.
+    fn mark_failed(&self, redo: &mut [bool]) -> bool {
         let (codec, row) = (self.plan.spec.codec, self.plan.spec.stored_row_bytes());
         if codec == Codec::None {
-            return Vec::new();
+            return false;
         }
         let (_, output) = self.lane.view();
         let right = |n: usize, item: &Item| {
@@ -218,7 +217,7 @@ impl Flight {
         };
         let sent = self.items.iter().enumerate().filter(|(_, item)| item.on_device);
         let wrong = sent.enumerate().filter(|(n, (_, item))| !item.refused && !right(*n, item));
-        wrong.map(|(_, (i, _))| i).collect()
+        wrong.map(|(_, (i, _))| redo[i] = true).count() > 0
     }
 
     pub(super) fn pixel_bytes(&self) -> usize {
@@ -239,7 +238,8 @@ impl Flight {
 
     /// Hands the pixels on, on all threads.
     fn deliver(&self, redo: &[bool], sink: &dyn PixelSink) {
-        let good: Vec<usize> = (0..redo.len()).filter(|&i| !redo[i]).collect();
+        let good = memory::collect((0..redo.len()).filter(|&i| !redo[i]), TILES);
+        let good = memory::or_unwind(good);
         self.works.tally.decoded_on_device(self.plan.spec.codec, good.len());
         if self.target.is_some() {
             return;
@@ -254,10 +254,17 @@ impl Flight {
         });
     }
 
+    /// Decodes all tiles on the CPU: the device has nothing of use.
+    fn all_on_cpu(&mut self, sink: &dyn PixelSink) -> Vec<TileError> {
+        let all = memory::or_unwind(memory::repeated(true, self.items.len(), TILES));
+        self.on_cpu(&all, sink, true)
+    }
+
     /// Decodes the marked tiles on the CPU: from the staging memory, from what comes back of the device's,
     /// or, if what was read past the host is not to be had or `distrusted`, from the file.
     fn on_cpu(&mut self, redo: &[bool], sink: &dyn PixelSink, distrusted: bool) -> Vec<TileError> {
-        let marked: Vec<usize> = (0..redo.len()).filter(|&i| redo[i]).collect();
+        let marked = memory::collect((0..redo.len()).filter(|&i| redo[i]), TILES);
+        let marked = memory::or_unwind(marked);
         self.works.tally.decoded_again(self.plan.spec.codec, marked.len());
         if marked.is_empty() {
             return Vec::new();
@@ -269,13 +276,14 @@ impl Flight {
                 direct.recall(&mut self.lane, &self.items, redo)
             };
             if !recalled {
-                let jobs = marked.iter().map(|&i| self.items[i].job).collect();
+                let jobs = memory::collect(marked.iter().map(|&i| self.items[i].job), TILES);
+                let jobs = memory::or_unwind(jobs);
                 return decode_on_cpu(direct.batch(spec, jobs, threads), sink);
             }
         }
         let memory = if self.direct.is_some() { self.lane.landed() } else { self.lane.view().0 };
         let tile = |&i: &usize| (self.items[i].job, &memory[self.items[i].bytes.clone()]);
-        let tiles: Vec<(TileJob, &[u8])> = marked.iter().map(tile).collect();
+        let tiles = memory::or_unwind(memory::collect(marked.iter().map(tile), TILES));
         cpu::decode_staged(spec, threads, &tiles, sink)
     }
 }

@@ -22,13 +22,13 @@ use super::probe::Gpu;
 use super::run::{Lane, Submission};
 use super::tables::{Arrays, Chunk, head, report};
 use super::verify::Verdict;
-use super::{SUCCESS, Works};
+use super::{SUCCESS, TILES, Works};
 use crate::engine::cpu::{self, CpuEngine};
 use crate::engine::{
     Codec, Engine, Packed, PixelBatch, PixelJob, PixelSink, PixelSource, Pixels, Sample, TileJob,
 };
-use crate::error::{Error, Result};
-use crate::process::pool;
+use crate::error::Result;
+use crate::process::{memory, pool};
 
 /// Deflate, 32 KiB window, default effort: what zlib itself writes.
 const ZLIB: [u8; 2] = [0x78, 0x9C];
@@ -62,7 +62,7 @@ pub(super) fn encode(
                 oldest.land(&mut pile)?;
             }
         };
-        flights.push_back(Flight::start(works, &plan, lane, batch, jobs, source));
+        flights.push_back(Flight::start(works, &plan, lane, batch, jobs, source)?);
     }
     flights.into_iter().try_for_each(|flight| flight.land(&mut pile))
 }
@@ -88,10 +88,7 @@ impl Pile<'_> {
         let end = self.at + bytes;
         if self.packed.bytes.len() < end {
             let more = end - self.packed.bytes.len();
-            self.packed
-                .bytes
-                .try_reserve(more)
-                .map_err(|_| Error::OutOfMemory { bytes: more as u64, place: "packed tiles" })?;
+            memory::grow(&mut self.packed.bytes, more, "packed tiles")?;
             self.packed.bytes.resize(end, 0);
         }
         Ok(&mut self.packed.bytes[self.at..end])
@@ -125,13 +122,13 @@ impl<'a> Flight<'a> {
         batch: &'a PixelBatch,
         jobs: &'a [PixelJob],
         source: &dyn PixelSource,
-    ) -> Flight<'a> {
+    ) -> Result<Flight<'a>> {
         let _range = nvtx::Range::new(c"GPUGTiff fetch");
-        let kept = fetch(plan, &mut lane, batch, jobs, source);
+        let kept = fetch(plan, &mut lane, batch, jobs, source)?;
         let (works, plan) = (Arc::clone(works), Arc::clone(plan));
         let mut flight = Flight { works, plan, lane, batch, jobs, kept, outcome: Ok(()) };
         flight.outcome = flight.submit();
-        flight
+        Ok(flight)
     }
 
     fn submit(&mut self) -> Answer<()> {
@@ -158,19 +155,20 @@ impl<'a> Flight<'a> {
     /// Waits for the batch and puts it on the pile.
     fn land(mut self, pile: &mut Pile<'_>) -> Result<()> {
         let _range = nvtx::Range::new(c"GPUGTiff pack");
-        let mut ranges = vec![0..0; self.jobs.len()];
+        let mut ranges = memory::repeated(0..0, self.jobs.len(), TILES)?;
+        let mut found = memory::room(self.kept.len(), TILES)?;
         let outcome = match self.outcome {
-            Ok(()) if self.kept.is_empty() => Ok(Vec::new()),
+            Ok(()) if self.kept.is_empty() => Ok(()),
             Ok(()) => {
                 let device = Arc::clone(&self.works.gpu.device);
-                device.enter().and_then(|_current| self.download())
+                device.enter().and_then(|_current| self.download(&mut found))
             }
             Err(fault) => Err(fault),
         };
-        let mut again: Vec<usize> = Vec::new();
+        let mut again = memory::room(self.kept.len(), TILES)?;
         match outcome {
-            Ok(found) => {
-                let right = self.verified(&found);
+            Ok(()) => {
+                let right = self.verified(&found)?;
                 let (_, output) = self.lane.view();
                 for (&i, range) in self.kept.iter().zip(found) {
                     match range.filter(|_| right) {
@@ -182,16 +180,17 @@ impl<'a> Flight<'a> {
             }
             Err(fault) => {
                 self.works.note_fault(fault);
-                again.clone_from(&self.kept);
+                again.extend_from_slice(&self.kept);
             }
         }
         self.on_cpu(&again, &mut ranges, pile)?;
-        pile.packed.tiles.append(&mut ranges);
+        memory::extend(&mut pile.packed.tiles, ranges, TILES)?;
         Ok(())
     }
 
-    /// Where each kept tile is in the lane's output; `None` for one that the device failed on.
-    fn download(&mut self) -> Answer<Vec<Option<Range<usize>>>> {
+    /// Finds where each kept tile is in the lane's output; `None` for one that the device failed on.
+    /// There is room for all of them.
+    fn download(&mut self, found: &mut Vec<Option<Range<usize>>>) -> Answer<()> {
         if self.plan.spec.codec == Codec::None {
             self.lane.wait()?;
             self.works.tally.times(self.lane.times());
@@ -202,14 +201,14 @@ impl<'a> Flight<'a> {
                 at += self.plan.stored(rows);
                 Some(start..at)
             };
-            return Ok(rows.map(place).collect());
+            found.extend(rows.map(place));
+            return Ok(());
         }
         self.lane.wait_for_report()?;
         let count = self.kept.len();
         let (around, most) = (self.plan.around(), self.plan.most as u64);
         let (_, output) = self.lane.view();
         let mut at = head(count);
-        let mut found = Vec::with_capacity(count);
         for n in 0..count {
             let report = report(output, n);
             // As `measure` and `gather` see it.
@@ -227,23 +226,23 @@ impl<'a> Flight<'a> {
             self.works.tally.times(self.lane.times());
             self.works.tally.down.add(bytes as u64);
         }
-        Ok(found)
+        Ok(())
     }
 
     /// Unpacks on the CPU what is to be compared with the pixels; false if something differs.
-    fn verified(&self, found: &[Option<Range<usize>>]) -> bool {
+    fn verified(&self, found: &[Option<Range<usize>>]) -> Result<bool> {
         let spec = Arc::clone(&self.plan.spec);
         let check = self.works.check(self.plan.kind(), self.plan.is_unsure());
         if check.refuted {
-            return false;
+            return Ok(false);
         }
-        let good: Vec<usize> = (0..found.len()).filter(|&n| found[n].is_some()).collect();
-        let picked = check.pick(&good);
+        let good = (0..found.len()).filter(|&n| found[n].is_some());
+        let picked = check.pick(&memory::collect(good, TILES)?)?;
         if picked.is_empty() {
-            return true;
+            return Ok(true);
         }
         let (input, output) = self.lane.view();
-        let mut tiles: Vec<(TileJob, &[u8])> = Vec::with_capacity(picked.len());
+        let mut tiles: Vec<(TileJob, &[u8])> = memory::room(picked.len(), TILES)?;
         for &n in &picked {
             let Some(range) = found[n].clone() else { continue };
             let job = TileJob {
@@ -263,7 +262,7 @@ impl<'a> Flight<'a> {
         let right = verdict.right() && failed.is_empty();
         self.works.tally.verified.add(tiles.len() as u64);
         self.works.judged(check, right, true);
-        right
+        Ok(right)
     }
 
     /// Encodes tiles on the CPU, from the staging memory.
@@ -278,7 +277,9 @@ impl<'a> Flight<'a> {
         }
         self.works.tally.redone.add(again.len() as u64);
         let tiles = again.iter().map(|&i| PixelJob { id: i as u64, ..self.jobs[i] });
-        let batch = PixelBatch { tiles: tiles.collect(), ..self.batch.clone() };
+        let (tiles, spec) = (memory::collect(tiles, TILES)?, Arc::clone(&self.batch.spec));
+        let PixelBatch { level, threads, .. } = *self.batch;
+        let batch = PixelBatch { spec, level, tiles, threads };
         let (input, _) = self.lane.view();
         let staged = StagedPixels { input, pixels: self.plan.pixels };
         let mut packed = Packed::default();
@@ -390,12 +391,12 @@ fn fetch(
     batch: &PixelBatch,
     jobs: &[PixelJob],
     source: &dyn PixelSource,
-) -> Vec<usize> {
+) -> Result<Vec<usize>> {
     let (input, _) = lane.host();
     let group = (TASK_BYTES / plan.pixels.max(1)).clamp(1, 256);
     let slots = input[..jobs.len() * plan.pixels].chunks_mut(group * plan.pixels);
-    let groups: Vec<_> = slots.map(Mutex::new).collect();
-    let kept = Mutex::new(Vec::with_capacity(jobs.len()));
+    let groups = memory::collect(slots.map(Mutex::new), TILES)?;
+    let kept = Mutex::new(memory::room(jobs.len(), TILES)?);
     pool::run(batch.threads, groups.len(), &|task| {
         let mut slots = groups[task].lock().unwrap_or_else(PoisonError::into_inner);
         let first = task * group;
@@ -408,7 +409,7 @@ fn fetch(
     });
     let mut kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
     kept.sort_unstable();
-    kept
+    Ok(kept)
 }
 
 /// Pixels that were fetched before.

@@ -17,10 +17,11 @@ use super::probe::{Gpu, Refusal};
 use super::run::Lane;
 use super::staging::{self, Item};
 use super::verify::Kind;
-use super::{Settings, Works, lock};
+use super::{Settings, TILES, Works, lock};
 use crate::engine::{Batch, Codec, Part, TileJob, TileSpec};
 use crate::error::{Error, Result};
 use crate::io::ByteSource;
+use crate::process::memory;
 
 /// GDS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -164,7 +165,7 @@ impl Direct {
             // The CPU engine finds out which ones.
             return Err(Error::corrupt("a tile is beyond the end of the file", job.offset));
         }
-        let pages = Pages::of(jobs);
+        let pages = Pages::of(jobs)?;
         let mut at = 0;
         let item = |job: &TileJob| {
             let slot = plan.slot(at, job);
@@ -174,14 +175,16 @@ impl Direct {
             item.on_device = staging::is_fit(plan, &item);
             item
         };
-        let items = jobs.iter().map(item).collect();
+        let items = memory::collect(jobs.iter().map(item), TILES)?;
         let source = Arc::clone(&batch.source);
         Ok((items, Direct { pages, source, reads: None, on_host: false }))
     }
 
     /// Has everything read.
     pub(super) fn begin(&mut self, works: &Works, lane: &mut Lane, file: &Arc<File>) {
+        // What is not asked for is read by the host.
         let reads = self.pages.reads(self.source.len(), file.cufile.largest);
+        let Ok(reads) = reads else { return };
         let (count, bytes) = (reads.len(), reads.iter().map(|read| read.bytes as u64).sum());
         let Ok(_current) = works.gpu.device.enter() else { return };
         match lane.read(file, reads) {
@@ -232,11 +235,11 @@ impl Direct {
         const PIECE: usize = 1 << 20;
         let mut rest = lane.landing();
         let (mut ranges, mut done) = (Vec::new(), 0);
-        for read in self.pages.reads(self.source.len(), PIECE) {
+        for read in self.pages.reads(self.source.len(), PIECE)? {
             let (gap, after) = rest.split_at_mut(read.at - done);
             gap.fill(0);
             let (here, after) = after.split_at_mut(read.bytes);
-            ranges.push((read.offset, here));
+            memory::push(&mut ranges, (read.offset, here), TILES)?;
             (rest, done) = (after, read.at + read.bytes);
         }
         staging::fetch(&*self.source, threads, &mut ranges)?;

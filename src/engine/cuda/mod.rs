@@ -44,6 +44,7 @@ mod unpack;
 mod verify;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -63,10 +64,11 @@ use self::verify::{Check, Kind};
 use super::cpu::CpuEngine;
 use super::{
     Batch, Codec, Engine, EngineReport, Packed, PixelBatch, PixelSink, PixelSource, Staged,
-    TileError, TileJob, TileSpec,
+    TileError, TileSpec,
 };
 use crate::error::Result;
 use crate::io::ByteSource;
+use crate::process::memory;
 
 pub use self::devices::{
     DeviceFacts, cuda_version, device_count, device_facts, is_device_memory, nvcomp_version,
@@ -83,6 +85,8 @@ pub use self::verify::Verify;
 const SUCCESS: i32 = 0;
 /// Host memory holds six times a batch: three lanes, up and down.
 const BATCH_SHARE: usize = 4;
+/// What is allocated for a batch, in messages.
+const TILES: &str = "the tiles of a batch";
 /// What is done where the device cannot be used.
 const ON_CPU: &str = "done on the CPU";
 /// nvCOMP's better Deflate algorithms refuse batches of 2 GiB.
@@ -396,8 +400,8 @@ struct Course {
 enum Leg {
     /// On its way through the device. The batch that is started next may have it go on.
     Flight(Arc<Mutex<Option<Flight>>>),
-    /// For the CPU.
-    Walk(Vec<TileJob>),
+    /// For the CPU: so many tiles from this one on.
+    Walk(Range<usize>),
 }
 
 impl Course {
@@ -429,7 +433,7 @@ impl Course {
             let count = self.plan.fitting(rest);
             if count == 0 {
                 // Larger than any slot.
-                self.legs.push_back(Leg::Walk(rest[..1].to_vec()));
+                self.legs.push_back(Leg::Walk(self.begun..self.begun + 1));
                 self.begun += 1;
                 continue;
             }
@@ -438,7 +442,7 @@ impl Course {
             let leg = match Flight::start(self, lane, jobs) {
                 Ok(flight) => Leg::Flight(self.works.follow(flight)),
                 // The CPU engine finds out which tiles cannot be read.
-                Err(_) => Leg::Walk(jobs.to_vec()),
+                Err(_) => Leg::Walk(self.begun..self.begun + jobs.len()),
             };
             self.begun += jobs.len();
             self.legs.push_back(leg);
@@ -463,18 +467,25 @@ impl Course {
         self.works.plan(&self.batch.spec, self.plan.direct).is_some()
     }
 
-    fn walk(&self, tiles: Vec<TileJob>, sink: &dyn PixelSink) -> Vec<TileError> {
-        self.works.tally.left_to_cpu(self.batch.spec.codec, tiles.len());
-        decode_on_cpu(Batch { tiles, ..self.batch.clone() }, sink)
+    fn walk(&self, tiles: Range<usize>, sink: &dyn PixelSink) -> Vec<TileError> {
+        let Batch { spec, source, threads, .. } = &self.batch;
+        self.works.tally.left_to_cpu(spec.codec, tiles.len());
+        let tiles = memory::or_unwind(memory::copied(&self.batch.tiles[tiles], TILES));
+        let (spec, source) = (Arc::clone(spec), Arc::clone(source));
+        decode_on_cpu(Batch { spec, tiles, source, threads: *threads }, sink)
     }
 }
 
 /// Reads and decodes tiles without the device.
 fn decode_on_cpu(batch: Batch, sink: &dyn PixelSink) -> Vec<TileError> {
-    let ids: Vec<u64> = batch.tiles.iter().map(|job| job.id).collect();
+    let ids = memory::collect(batch.tiles.iter().map(|job| job.id), TILES);
+    let ids = memory::or_unwind(ids);
     match CpuEngine.stage(batch) {
         Ok(staged) => staged.decode(sink),
-        Err(error) => ids.into_iter().map(|id| TileError { id, error: error.clone() }).collect(),
+        Err(error) => {
+            let failed = ids.into_iter().map(|id| TileError { id, error: error.clone() });
+            memory::or_unwind(memory::collect(failed, TILES))
+        }
     }
 }
 
@@ -483,13 +494,14 @@ impl Staged for Course {
         let mut failed = Vec::new();
         loop {
             while let Some(leg) = self.legs.pop_front() {
-                failed.extend(match leg {
+                let lost = match leg {
                     Leg::Flight(flight) => {
                         let flight = lock(&flight).take();
                         flight.map_or(Vec::new(), |flight| flight.land(sink))
                     }
                     Leg::Walk(tiles) => self.walk(tiles, sink),
-                });
+                };
+                memory::or_unwind(memory::extend(&mut failed, lost, TILES));
                 self.go_on();
             }
             if self.begun == self.batch.tiles.len() {
@@ -499,14 +511,16 @@ impl Staged for Course {
             if !self.legs.is_empty() {
                 continue;
             }
-            let mut now = self.batch.tiles[self.begun..].to_vec();
+            let mut now = self.begun..self.batch.tiles.len();
             if self.is_welcome() {
                 // The device is busy with another dataset: one batch's worth is done here.
-                now.truncate(self.plan.fitting(&now).max(1));
+                let fitting = self.plan.fitting(&self.batch.tiles[now.clone()]);
+                now.end = now.start + fitting.max(1);
                 self.works.tally.busy.add(now.len() as u64);
             }
-            self.begun += now.len();
-            failed.extend(self.walk(now, sink));
+            self.begun = now.end;
+            let lost = self.walk(now, sink);
+            memory::or_unwind(memory::extend(&mut failed, lost, TILES));
         }
     }
 }

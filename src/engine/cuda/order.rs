@@ -2,7 +2,7 @@
 //! tiles up, `stow`, unpacking, checksums, lay-out, and down.
 
 use super::arena::Place;
-use super::codestreams::finish;
+use super::codestreams::{MOST_TILES, finish};
 use super::decode_plan::{Plan, SLACK};
 use super::driver::{Answer, Stream};
 use super::kernels::{DecodeTile, Shape, Stow, StowTile, Undo};
@@ -47,8 +47,9 @@ impl Order<'_> {
         let Order { gpu, plan, count, arrays, .. } = *self;
         let place = submission.place;
         let on_host = matches!(plan.spec.codec, Codec::Jpeg2000(_));
-        // Of tiles that nvJPEG2000 reads on the host the tables alone go up.
-        let (mut statuses, mut first) = (vec![SENTINEL; count], 0);
+        // Of tiles that nvJPEG2000 reads on the host the tables alone go up; what became of them is
+        // known already.
+        let (mut statuses, mut first) = ([SENTINEL; MOST_TILES], 0);
         if on_host {
             (statuses, *taken) = self.decode_codestreams(submission)?;
             first = arrays.inputs;
@@ -127,7 +128,8 @@ impl Order<'_> {
                 room: room(&plan.spec, &item.job),
             };
             arrays.put_chunk(input, at, chunk);
-            arrays.put_tile(input, at, &tile.bytes(), statuses[at]);
+            let status = statuses.get(at).copied().unwrap_or(SENTINEL);
+            arrays.put_tile(input, at, &tile.bytes(), status);
             if plan.direct {
                 arrays.put_stow(input, at, &self.stow_tile(item, place.landing, slot, at));
             }

@@ -7,8 +7,11 @@
 
 use std::ops::Range;
 
+use super::TILES;
 use super::cufile::{PAGE, Read};
 use crate::engine::TileJob;
+use crate::error::Result;
+use crate::process::memory;
 
 /// Runs of pages, in the order of the file.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -33,9 +36,9 @@ fn pages(job: &TileJob) -> Range<u64> {
 
 impl Pages {
     /// Of these tiles, in any order; they may overlap.
-    pub(super) fn of(jobs: &[TileJob]) -> Pages {
-        let mut wanted: Vec<Range<u64>> = jobs.iter().map(pages).collect();
-        wanted.sort_by_key(|pages| pages.start);
+    pub(super) fn of(jobs: &[TileJob]) -> Result<Pages> {
+        let mut wanted = memory::collect(jobs.iter().map(pages), TILES)?;
+        wanted.sort_unstable_by_key(|pages| pages.start);
         let mut runs: Vec<Run> = Vec::new();
         for pages in wanted {
             let at = runs.last().map_or(0, |run| run.at + run.bytes());
@@ -44,10 +47,10 @@ impl Pages {
                     run.pages.end = run.pages.end.max(pages.end);
                     run.tiles += 1;
                 }
-                None => runs.push(Run { pages, at, tiles: 1 }),
+                None => memory::push(&mut runs, Run { pages, at, tiles: 1 }, TILES)?,
             }
         }
-        Pages(runs)
+        Ok(Pages(runs))
     }
 
     /// Bytes of all of them.
@@ -65,19 +68,19 @@ impl Pages {
     }
 
     /// The reads of a file of `len` bytes, none of more than `largest`.
-    pub(super) fn reads(&self, len: u64, largest: usize) -> Vec<Read> {
-        let mut reads = Vec::with_capacity(self.0.len());
+    pub(super) fn reads(&self, len: u64, largest: usize) -> Result<Vec<Read>> {
+        let mut reads = memory::room(self.0.len(), TILES)?;
         for run in &self.0 {
             let end = run.pages.end.min(len);
             let mut offset = run.pages.start;
             while offset < end {
                 let bytes = (end - offset).min(largest as u64) as usize;
                 let at = run.at + (offset - run.pages.start) as usize;
-                reads.push(Read { offset, at, bytes });
+                memory::push(&mut reads, Read { offset, at, bytes }, TILES)?;
                 offset += bytes as u64;
             }
         }
-        reads
+        Ok(reads)
     }
 
     /// Tiles that share a run with others.
@@ -127,13 +130,14 @@ mod tests {
     fn neighbours_are_read_together_and_nothing_twice() {
         // One page, the next one, a gap of a page, and a tile that was there before.
         let jobs = [job(100, 50), job(5000, 3000), job(12_300, 10), job(16_500, 9000), job(120, 8)];
-        let pages = Pages::of(&jobs);
+        let pages = Pages::of(&jobs).unwrap();
         assert_eq!(pages.bytes(), 2 * PAGE + 4 * PAGE);
         assert_eq!(pages.merged(), 5);
         let read = |offset, at, bytes| Read { offset, at, bytes };
         let whole = [read(0, 0, 2 * PAGE), read(3 * PAGE as u64, 2 * PAGE, 25_500 - 3 * PAGE)];
-        assert_eq!(pages.reads(25_500, 1 << 20), whole);
-        let cut: Vec<usize> = pages.reads(25_500, PAGE).iter().map(|read| read.bytes).collect();
+        assert_eq!(pages.reads(25_500, 1 << 20).unwrap(), whole);
+        let cut = pages.reads(25_500, PAGE).unwrap();
+        let cut: Vec<usize> = cut.iter().map(|read| read.bytes).collect();
         assert_eq!(cut, [4096, 4096, 4096, 4096, 4096, 924]);
         assert_eq!(
             pages.find(&jobs[2]),
@@ -159,9 +163,9 @@ mod tests {
                 job(offset, 1 + below((len - offset).min(9000)) as usize)
             };
             let jobs: Vec<TileJob> = (0..1 + round % 20).map(|_| one()).collect();
-            let pages = Pages::of(&jobs);
+            let pages = Pages::of(&jobs).unwrap();
             let mut landed = vec![0; pages.bytes()];
-            let mut reads = pages.reads(len, 1 + round % 3 * PAGE + PAGE - 1);
+            let mut reads = pages.reads(len, 1 + round % 3 * PAGE + PAGE - 1).unwrap();
             for Read { offset, at, bytes } in &reads {
                 let from = *offset as usize;
                 landed[*at..at + bytes].copy_from_slice(&file[from..from + bytes]);
@@ -183,7 +187,7 @@ mod tests {
     fn the_end_of_all_offsets() {
         let jobs = [job(u64::MAX - 3, 100), job(u64::MAX, usize::MAX)];
         // Files do not get there; nothing overflows.
-        assert_eq!(Pages::of(&jobs).bytes(), 0);
+        assert_eq!(Pages::of(&jobs).unwrap().bytes(), 0);
         let mut usage = Usage::default();
         (0..3).for_each(|_| assert!(usage.with(&job(0, usize::MAX)) > 1 << 62));
         (0..3).for_each(|_| assert!(usage.with(&job(1 << 62, usize::MAX)) > 1 << 62));

@@ -5,13 +5,14 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+use super::TILES;
 use super::decode_plan::Plan;
 use super::frames::{self, Frame};
 use crate::engine::jpeg2000::Codestream;
 use crate::engine::{Batch, Codec, Part, TileJob, TileSpec, cpu};
 use crate::error::Result;
 use crate::io::ByteSource;
-use crate::process::pool;
+use crate::process::{memory, pool};
 
 /// Tiles that are read as one task hold about this much.
 const TASK_BYTES: usize = 128 << 10;
@@ -59,7 +60,7 @@ impl Item {
 }
 
 /// Gives each tile its slot.
-pub(super) fn place(plan: &Plan, jobs: &[TileJob]) -> Vec<Item> {
+pub(super) fn place(plan: &Plan, jobs: &[TileJob]) -> Result<Vec<Item>> {
     let mut at = 0;
     let item = |job: &TileJob| {
         let (first, end) = plan.slot(at, job);
@@ -67,13 +68,13 @@ pub(super) fn place(plan: &Plan, jobs: &[TileJob]) -> Vec<Item> {
         let item = Item::new(job, job.part.unwrap_or(Part::rows(&plan.spec, job.rows)));
         Item { bytes: first..end, stream: first..end, ..item }
     };
-    jobs.iter().map(item).collect()
+    memory::collect(jobs.iter().map(item), TILES)
 }
 
 /// Reads all tiles to their slots: asked for all at once, then read by several threads where the
 /// source allows it.
 pub(super) fn read(batch: &Batch, items: &mut [Item], mut input: &mut [u8]) -> Result<()> {
-    let mut ranges = Vec::with_capacity(items.len());
+    let mut ranges = memory::room(items.len(), TILES)?;
     let mut at = 0;
     for item in items.iter() {
         let (gap, rest) = input.split_at_mut(item.bytes.start - at);
@@ -95,13 +96,14 @@ pub(super) fn fetch(
     if !source.concurrent() {
         return source.read_ranges(ranges);
     }
-    let announced: Vec<_> = ranges.iter().map(|(at, slot)| (*at, slot.len() as u64)).collect();
+    let announced = ranges.iter().map(|(at, slot)| (*at, slot.len() as u64));
+    let announced = memory::collect(announced, TILES)?;
     source.advise(&announced);
     let mean = announced.iter().map(|(_, len)| *len as usize).sum::<usize>() / ranges.len().max(1);
     // Small tiles go in groups, but no thread is left without.
     let share = ranges.len().div_ceil(threads.max(1)).clamp(1, 256);
     let group = (TASK_BYTES / mean.max(1)).clamp(1, share);
-    let groups: Vec<_> = ranges.chunks_mut(group).map(Mutex::new).collect();
+    let groups = memory::collect(ranges.chunks_mut(group).map(Mutex::new), TILES)?;
     let failure = Mutex::new(None);
     pool::run(threads, groups.len(), &|task| {
         let mut group = groups[task].lock().unwrap_or_else(PoisonError::into_inner);

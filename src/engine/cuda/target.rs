@@ -22,7 +22,10 @@ use super::{Course, CudaEngine};
 use crate::engine::cpu::CpuEngine;
 use crate::engine::{Batch, Engine, Part, PixelSink, Pixels, Staged, TileError};
 use crate::error::{Error, Result};
+use crate::process::memory;
 
+/// What is allocated for it, in messages.
+const PIXELS: &str = "pixels for the device";
 /// Bytes of pixels that go up at once.
 const SLAB_BYTES: usize = 64 << 20;
 
@@ -178,12 +181,13 @@ impl PixelSink for Upload<'_> {
         let Some(&spot) = wanted.spots.get(&id) else { return };
         let pixel = wanted.samples * wanted.bytes;
         let (left, width) = ((spot.part.x - pixels.x) * pixel, spot.part.width * pixel);
-        let mut data = Vec::with_capacity(width * spot.part.height);
+        let mut data = memory::or_unwind(memory::room(width * spot.part.height, PIXELS));
         let rows = pixels.data.chunks(pixels.row_bytes).skip(spot.part.y - pixels.y);
         for row in rows.take(spot.part.height) {
             data.extend_from_slice(&row[left..left + width]);
         }
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner).push(Piece { spot, data });
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        memory::or_unwind(memory::push(&mut pieces, Piece { spot, data }, PIXELS));
     }
 }
 
@@ -217,7 +221,7 @@ impl<'a> Upload<'a> {
                 bytes > SLAB_BYTES
             };
             let count = rest.iter().position(over).unwrap_or(rest.len()).max(1);
-            let slab = Slab::new(self.target, &rest[..count]);
+            let slab = memory::or_unwind(Slab::new(self.target, &rest[..count]));
             differs |= slab.send(gpu, &current, self.target, compare)?;
             rest = &rest[count..];
         }
@@ -234,14 +238,16 @@ struct Slab {
 }
 
 impl Slab {
-    fn new(target: &Target, pieces: &[Piece]) -> Slab {
+    fn new(target: &Target, pieces: &[Piece]) -> Result<Slab> {
         let which = pieces.len() * Arrays::PLACE_BYTES;
         let start = (which + 4 * target.wanted.which.len()).next_multiple_of(16);
-        let mut bytes = vec![0; start];
+        let held: usize = pieces.iter().map(|p| p.data.len().next_multiple_of(16)).sum();
+        let mut bytes = memory::room(start + held, PIXELS)?;
+        bytes.resize(start, 0);
         for (n, sample) in target.wanted.which.iter().enumerate() {
             bytes[which + 4 * n..][..4].copy_from_slice(&sample.to_ne_bytes());
         }
-        let mut tiles = Vec::with_capacity(pieces.len());
+        let mut tiles = memory::room(pieces.len(), PIXELS)?;
         for Piece { spot, data } in pieces {
             let (width, height) = (spot.part.width as u32, spot.part.height as u32);
             // From the start of the slab, whose address is not known yet.
@@ -251,7 +257,7 @@ impl Slab {
             bytes.resize(bytes.len().next_multiple_of(16), 0);
         }
         let rows = pieces.iter().map(|piece| piece.spot.part.height).max().unwrap_or(1);
-        Slab { bytes, tiles, which, rows }
+        Ok(Slab { bytes, tiles, which, rows })
     }
 
     /// Sends it up and has it placed or compared; the device is done when this returns.
@@ -271,7 +277,8 @@ impl Slab {
             self.bytes[at..at + Arrays::PLACE_BYTES].copy_from_slice(&tile.bytes());
         }
         let here = |offset: usize| memory.address() + offset as u64;
-        let mut found = vec![0_u8; if compare { flags } else { 0 }];
+        let found = memory::bytes(if compare { flags } else { 0 }, PIXELS);
+        let mut found = memory::or_unwind(found);
         let outcome = (|| {
             target.gates.order(&stream)?;
             let tables = [here(0), here(self.which), here(self.bytes.len())];

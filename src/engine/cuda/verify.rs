@@ -4,7 +4,10 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::TILES;
 use crate::engine::{Codec, Predictor, Sample, TileSpec};
+use crate::error::Result;
+use crate::process::memory;
 
 /// VERIFY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -75,9 +78,9 @@ pub(super) struct Check {
 
 impl Check {
     /// The tiles to compare, spread over those that came out.
-    pub(super) fn pick(&self, good: &[usize]) -> Vec<usize> {
+    pub(super) fn pick(&self, good: &[usize]) -> Result<Vec<usize>> {
         let count = good.len().min(self.most);
-        (0..count).map(|i| good[i * good.len() / count]).collect()
+        memory::collect((0..count).map(|i| good[i * good.len() / count]), TILES)
     }
 
     /// How many tiles a first batch, or every batch, has compared.
@@ -122,12 +125,13 @@ mod tests {
             swap: false,
         };
         let check = |most| Check { kind: Kind::decode(&spec), refuted: false, most };
+        let pick = |most, good: &[usize]| check(most).pick(good).unwrap();
         let good: Vec<usize> = (100..300).collect();
-        let picked = check(64).pick(&good);
+        let picked = pick(64, &good);
         assert_eq!((picked.len(), picked[0]), (64, 100));
         assert!(picked.windows(2).all(|w| w[0] < w[1]) && picked[63] > 290);
-        assert_eq!(check(usize::MAX).pick(&good), good);
-        assert_eq!(check(64).pick(&good[..3]), [100, 101, 102]);
-        assert!(check(0).pick(&good).is_empty() && check(64).pick(&[]).is_empty());
+        assert_eq!(pick(usize::MAX, &good), good);
+        assert_eq!(pick(64, &good[..3]), [100, 101, 102]);
+        assert!(pick(0, &good).is_empty() && pick(64, &[]).is_empty());
     }
 }

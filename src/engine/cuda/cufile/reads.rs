@@ -4,6 +4,10 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use super::{File, READ, Registration, Trouble, ask, sys};
+use crate::process::memory;
+
+/// As a read would fail itself.
+const NO_MEMORY: i64 = -(libc::ENOMEM as i64);
 
 /// One read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,8 +72,12 @@ impl Reads {
             operation: sys::READ,
             cookie,
         };
-        let mut requests: Vec<sys::Request> =
-            under_way.reads.iter().enumerate().map(request).collect();
+        let count = under_way.reads.len();
+        let refused = Unread { trouble: Trouble { call: READ, code: NO_MEMORY }, settled: true };
+        let batches = memory::room(count.div_ceil(file.cufile.entries), "reads of a file");
+        under_way.batches = batches.map_err(|_| refused)?;
+        let requests = under_way.reads.iter().enumerate().map(request);
+        let mut requests = memory::collect(requests, "reads of a file").map_err(|_| refused)?;
         for part in requests.chunks_mut(file.cufile.entries) {
             // SAFETY: the caller's promise.
             if let Err(trouble) = unsafe { under_way.send(part) } {
