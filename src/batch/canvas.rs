@@ -216,5 +216,8 @@ pub fn put_fill(buffer: &mut [u8], sample: &[u8]) {
 
 /// Whether `pixels` is nothing but `sample`, bit by bit.
 pub fn is_fill(pixels: &[u8], sample: &[u8]) -> bool {
-    pixels.chunks_exact(sample.len()).all(|one| one == sample)
+    let Some((first, rest)) = pixels.split_at_checked(sample.len()) else {
+        return pixels.is_empty();
+    };
+    first == sample && rest == &pixels[..rest.len()]
 }

@@ -11,7 +11,7 @@ use super::canvas::{Canvas, OpenTile, Place, Plane, PlaneData, is_fill, put_fill
 use super::coverage::Coverage;
 use super::flight::Pixels;
 use super::plan::{Rect, Tile};
-use super::writer::Writer;
+use super::writer::{Run, Writer};
 use crate::engine::interleave::deinterleave;
 use crate::engine::{Batch, PixelSink, PixelSource, TileJob, TileSpec};
 use crate::error::{Error, Result};
@@ -21,6 +21,8 @@ use crate::process::memory;
 /// Whole tiles of this many bytes are encoded straight from the caller's memory; fewer are
 /// collected for a batch that keeps all workers busy.
 const DIRECT_BYTES: usize = 4 << 20;
+/// A tile is searched among so many complete ones; where there are more they are encoded first.
+const MOST_SEARCHED: usize = 1024;
 /// What is allocated, in messages.
 const TILE: &str = "a tile to be written";
 const TILES: &str = "tiles to be written";
@@ -215,7 +217,10 @@ impl Writer {
     /// Opens a tile for writing, with what is in it already, and notes that it is in use.
     fn open(&mut self, image: usize, id: u64) -> Result<()> {
         if self.canvases[image].places[id as usize] == Place::Busy {
-            self.settle()?;
+            match self.find_ready(image, id) {
+                Some(at) => self.reopen(at)?,
+                None => self.settle()?,
+            }
         }
         let samples = self.canvases[image].spec.samples;
         self.clock += 1;
@@ -253,6 +258,29 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    /// Where a complete tile that is not encoded yet is among those.
+    fn find_ready(&self, image: usize, id: u64) -> Option<usize> {
+        let searched = self.ready.len() <= MOST_SEARCHED;
+        searched.then(|| self.ready.iter().position(|(i, t, _)| (*i, *t) == (image, id)))?
+    }
+
+    /// Opens a complete tile again before it is encoded: a lossy codec would change it twice.
+    fn reopen(&mut self, at: usize) -> Result<()> {
+        let (image, id, planes) = self.ready.swap_remove(at);
+        let canvas = &self.canvases[image];
+        self.ready_bytes -= canvas.spec.tile_bytes();
+        let rect = canvas.grid.rect(canvas.grid.tile(id));
+        let plane = |data| {
+            let mut coverage = Coverage::default();
+            coverage.add(rect);
+            Plane { data: PlaneData::Memory(data), coverage }
+        };
+        self.open_bytes += canvas.plane_bytes() * planes.len();
+        let planes = memory::collect(planes.into_iter().map(plane), TILE)?;
+        self.clock += 1;
+        self.insert(image, id, OpenTile { planes, touched: self.clock })
     }
 
     fn insert(&mut self, image: usize, id: u64, tile: OpenTile) -> Result<()> {
@@ -302,28 +330,52 @@ impl Writer {
         Ok(closed)
     }
 
-    /// A tile is complete: with others it makes a batch.
+    /// A tile is complete: with others it makes a batch, unless it is all fill.
     fn complete(&mut self, image: usize, id: u64) -> Result<()> {
-        if self.ready.first().is_some_and(|(other, ..)| *other != image) {
-            self.launch_ready()?;
-        }
         let planes = self.close_tile(image, id)?;
+        let Some(planes) = self.leave_out_fill(image, id, planes)? else { return Ok(()) };
         memory::push(&mut self.ready, (image, id, planes), TILES)?;
-        let bytes = self.ready.len() * self.canvases[image].spec.tile_bytes();
-        if bytes >= self.batch_bytes(image) {
+        self.ready_bytes += self.canvases[image].spec.tile_bytes();
+        if self.ready_bytes >= self.batch_bytes(image) {
             self.launch_ready()?;
         }
         Ok(())
     }
 
-    /// Sends the complete tiles off.
+    /// Leaves out a closed tile that holds nothing but fill; gives back any other. Comparing it here,
+    /// not when its batch is encoded, makes the file independent of the batch size: the fill value may
+    /// change in between.
+    pub(super) fn leave_out_fill(
+        &mut self,
+        image: usize,
+        id: u64,
+        planes: Vec<Vec<u8>>,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
+        let canvas = &self.canvases[image];
+        let bytes = canvas.job(id).rows * canvas.spec.width * canvas.spec.sample.bytes();
+        if !canvas.sparse || !planes.iter().all(|plane| is_fill(&plane[..bytes], &canvas.fill)) {
+            return Ok(Some(planes));
+        }
+        planes.into_iter().for_each(|plane| self.keep_spare(plane));
+        let mut run = Run::default();
+        self.place(image, id, &[], &mut run)?;
+        self.write_run(&mut run)?;
+        Ok(None)
+    }
+
+    /// Sends the complete tiles off, those of each image as a batch.
     pub(super) fn launch_ready(&mut self) -> Result<()> {
-        let Some(&(image, ..)) = self.ready.first() else { return Ok(()) };
+        self.ready_bytes = 0;
         let mut ready = std::mem::take(&mut self.ready);
-        ready.sort_unstable_by_key(|(_, id, _)| *id);
-        let ids = memory::collect(ready.iter().map(|(_, id, _)| *id), TILES)?;
-        let tiles = collected(ready.into_iter().map(|(_, id, planes)| (id, planes)))?;
-        self.launch(image, &ids, Pixels::Collected(tiles))
+        ready.sort_unstable_by_key(|(image, id, _)| (*image, *id));
+        while let Some(&(image, ..)) = ready.first() {
+            let later = ready.split_off(ready.partition_point(|(other, ..)| *other == image));
+            let ids = memory::collect(ready.iter().map(|(_, id, _)| *id), TILES)?;
+            let tiles = collected(ready.into_iter().map(|(_, id, planes)| (id, planes)))?;
+            self.launch(image, &ids, Pixels::Collected(tiles))?;
+            ready = later;
+        }
+        Ok(())
     }
 
     /// Waits until nothing is on its way to the file.
@@ -368,6 +420,11 @@ impl Writer {
     ) -> Result<()> {
         let id = self.canvases[image].grid.index(tile);
         if self.canvases[image].places[id as usize] == Place::Busy {
+            if let Some(at) = self.find_ready(image, id) {
+                let sample = self.canvases[image].sample(band);
+                to.copy_from_slice(&self.ready[at].2[sample]);
+                return Ok(());
+            }
             self.settle()?;
         }
         let canvas = &self.canvases[image];

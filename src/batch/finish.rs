@@ -48,10 +48,17 @@ impl Writer {
             let tile_bytes = self.canvases[image].spec.tile_bytes().max(1);
             for some in ids.chunks((self.batch_bytes(image) / tile_bytes).max(1)) {
                 let mut tiles = memory::room(some.len(), "the tiles of a batch")?;
+                let mut left = memory::room(some.len(), "the tiles of a batch")?;
                 for &id in some {
-                    tiles.push((id, self.close_tile(image, id)?));
+                    let planes = self.close_tile(image, id)?;
+                    if let Some(planes) = self.leave_out_fill(image, id, planes)? {
+                        tiles.push((id, planes));
+                        left.push(id);
+                    }
                 }
-                self.launch(image, some, Pixels::Collected(collected(tiles.into_iter())?))?;
+                if !left.is_empty() {
+                    self.launch(image, &left, Pixels::Collected(collected(tiles.into_iter())?))?;
+                }
             }
             self.land()?;
         }

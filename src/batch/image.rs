@@ -178,12 +178,16 @@ impl Image {
     ) -> Result<Cut> {
         let mut sampling = None;
         if (layout.compression, layout.photometric) == (JPEG, YCBCR) {
-            // As libtiff: what the first tile says, else what the tag says.
-            let told = self.first_sampling().map_or_else(|| tagged_sampling(ifd), Ok)?;
+            // As libtiff: what the tag says, and without one what the first tile says.
+            let untold = ifd.find(tag::YCBCR_SUBSAMPLING).is_none();
+            let first = if untold { self.first_sampling() } else { None };
+            let told = first.map_or_else(|| tagged_sampling(ifd), Ok)?;
             excerpt.set_subsampling(told);
             sampling = Some(told);
         }
-        Ok(Cut { excerpt, sampling, converted: is_converted(layout, expected) })
+        let converted = is_converted(layout, expected);
+        let (plain, jpeg) = (is_plain(layout, expected), layout.compression == JPEG);
+        Ok(Cut { excerpt, sampling, converted, plain, jpeg })
     }
 
     /// How the first tile, a JPEG stream, samples its chroma.
@@ -366,6 +370,16 @@ const CUT: [u16; 15] =
 /// GTiff shows other bands than the file has samples: what it makes of CMYK, CIELab and YCbCr.
 fn is_converted(layout: &Layout, expected: &Expected) -> bool {
     expected.converted || u32::from(layout.samples_per_pixel) != expected.bands
+}
+
+/// GTiff shows the samples just as libtiff decodes them. Of JPEG's YCbCr libtiff makes RGB.
+pub(super) fn is_plain(layout: &Layout, expected: &Expected) -> bool {
+    let jpeg = layout.compression == JPEG;
+    u32::from(layout.samples_per_pixel) == expected.bands
+        && layout.bits_per_sample == 8 * u16::from(expected.sample_bytes)
+        && layout.fill_order == 1
+        && (jpeg && layout.photometric == YCBCR
+            || !expected.converted && layout.photometric != YCBCR)
 }
 
 /// What the tiles are like in memory, if they can be cut out of their file for GTiff to decode;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::canvas::Canvas;
 use super::image::{
-    Expected, JPEG, LARGEST_CUT, LARGEST_TILE, YCBCR, gtiff_spec, spec, tagged_sampling,
+    Expected, JPEG, LARGEST_CUT, LARGEST_TILE, YCBCR, gtiff_spec, is_plain, spec, tagged_sampling,
 };
 use super::plan::Grid;
 use crate::engine::gtiff::Cut;
@@ -17,6 +17,9 @@ use crate::tiff::{ByteOrder, Directory, Excerpt, Header, Ifd, Layout, Planar, ta
 
 /// Tiles are counted in arrays that libtiff takes up to this size.
 const MOST_TILES: u64 = (1 << 31) / 8;
+
+/// The value of PhotometricInterpretation.
+const PALETTE: u16 = 3;
 
 /// What the directory does not tell.
 #[derive(Debug, Clone, Copy)]
@@ -99,17 +102,32 @@ impl Template<'_> {
         let mut excerpt = Excerpt::new(self.source, &self.header, ifd, &layout)?;
         let is_ycbcr = layout.photometric == YCBCR;
         let mut sampling = None;
-        if layout.compression == JPEG && is_ycbcr {
+        let (plain, jpeg) = (is_plain(&layout, &expected), layout.compression == JPEG);
+        if jpeg && is_ycbcr {
             let told = tagged_sampling(ifd)?;
             excerpt.set_subsampling(told);
             sampling = Some(told);
         }
         Ok(GtiffTiles {
             canvas,
-            cut: Cut { excerpt, sampling, converted: is_ycbcr },
+            cut: Cut { excerpt, sampling, converted: is_ycbcr, plain, jpeg },
             compression: layout.compression,
             facts: self.facts(ifd, &layout, wanted)?,
         })
+    }
+
+    /// The GDAL_NODATA tag of the first image.
+    pub fn nodata(&self) -> Result<Option<String>> {
+        let ifd = self.ifd(0)?;
+        let Some(entry) = ifd.find(tag::GDAL_NODATA) else { return Ok(None) };
+        let bytes = ifd.value(self.source, entry, 1 << 10)?;
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(Some(text.trim_end_matches('\0').trim().to_string()))
+    }
+
+    /// Whether the samples of the first image are numbers of colours.
+    pub fn is_paletted(&self) -> Result<bool> {
+        Ok(Layout::new(&self.header, self.ifd(0)?)?.photometric == PALETTE)
     }
 
     fn facts(&self, ifd: &Ifd, layout: &Layout, wanted: &Wanted) -> Result<Facts> {
@@ -129,6 +147,7 @@ impl Template<'_> {
             tiled: layout.tiled,
             block: [layout.tile_width, layout.tile_height],
             big_endian: self.header.byte_order == ByteOrder::Big,
+            nodata: false,
         })
     }
 

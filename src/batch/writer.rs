@@ -73,8 +73,9 @@ pub struct Writer {
     /// What it took to encode a tile of the last one.
     tile_time: Option<Duration>,
     pub(super) packed: Vec<Packed>,
-    /// Complete tiles of one image that wait for a batch.
+    /// Complete tiles that wait for a batch, and how many bytes they are.
     pub(super) ready: Vec<(usize, u64, Vec<Vec<u8>>)>,
+    pub(super) ready_bytes: usize,
     /// Open tiles in memory, the longest untouched first.
     pub(super) ages: BTreeMap<u64, (usize, u64)>,
     pub(super) open_bytes: usize,
@@ -131,6 +132,7 @@ impl Writer {
             tile_time: None,
             packed: Vec::new(),
             ready: Vec::new(),
+            ready_bytes: 0,
             ages: BTreeMap::new(),
             open_bytes: 0,
             clock: 0,
@@ -180,14 +182,14 @@ impl Writer {
         self.canvases[image].writes_all = true;
     }
 
-    /// What stands where nothing was written, one sample of it. Tiles that are complete are
-    /// compared with the value before, whatever the batch size.
+    /// What stands where nothing was written, one sample of it. Tiles that are complete were compared
+    /// with the value before, whatever the batch size.
     pub fn set_fill(&mut self, image: usize, sample: &[u8]) -> Result<()> {
         let bytes = self.canvases[image].fill.len().min(sample.len());
         if self.canvases[image].fill[..bytes] == sample[..bytes] {
             return Ok(());
         }
-        self.attempt(Self::settle)?;
+        self.attempt(Self::land)?;
         self.blank = None;
         let canvas = &mut self.canvases[image];
         canvas.writes_all |= !canvas.flush_decides && canvas.fill.iter().any(|&byte| byte != 0);
@@ -227,11 +229,12 @@ impl Writer {
         let canvas = &self.canvases[image];
         let batch = self.batch(image, ids)?;
         let cargo = Cargo {
-            pixels,
             spec: Arc::clone(&canvas.spec),
             grid: canvas.grid,
             fill: canvas.fill.clone(),
-            sparse: canvas.sparse,
+            // Collected tiles were compared when they were complete.
+            sparse: canvas.sparse && !matches!(pixels, Pixels::Collected(_)),
+            pixels,
             watch: Arc::default(),
         };
         let packed = self.packed.pop().unwrap_or_default();

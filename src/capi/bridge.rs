@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use super::handles::{File, Image};
 use super::output::Output;
+use super::written::Unfinished;
 use crate::tiff::overlay::Patch;
 
 /// A block of GDAL's cache, locked.
@@ -230,6 +231,8 @@ pub struct Api {
     pub file_refuse: unsafe extern "C" fn(*const File, u64, *const c_char),
     /// Threads for the inner dataset.
     pub file_threads: unsafe extern "C" fn(*const File) -> c_int,
+    /// Whether the file system is not one of GDAL's own: there may be one handle of a file only.
+    pub file_is_foreign: unsafe extern "C" fn(*const File) -> c_int,
     /// Counters and facts for the metadata domain.
     pub file_describe: unsafe extern "C" fn(*const File, *mut c_void, Emit),
     /// Counts what is passed to GTiff: 0 a request, 1 a block, 2 a file to be written.
@@ -299,4 +302,19 @@ pub struct Api {
     ) -> c_int,
     /// Frees it; with the flag set the file is removed.
     pub output_free: unsafe extern "C" fn(*mut Output, c_int),
+    /// The number of directories of a file; -1 if it cannot be read.
+    pub written_count: unsafe extern "C" fn(*const c_char) -> i64,
+    /// Checks that a file which GTiff wrote has its tiles: its name, the name for messages, how many
+    /// directories were there before, and which of the others have all tiles (0 none, 1 images, 2
+    /// overviews and masks too). 0 if they are there, or if the file cannot be read back.
+    pub written_check: unsafe extern "C" fn(*const c_char, *const c_char, i64, c_int) -> c_int,
+    /// Begins a copy that GTiff writes and that has no name until it is finished; NULL where that cannot
+    /// be had, or where the disk has no room for so many bytes, which GTiff shall say.
+    pub unfinished_begin: unsafe extern "C" fn(*const c_char, i64) -> *mut Unfinished,
+    /// The name that GTiff is told. Stays while the handle does.
+    pub unfinished_name: unsafe extern "C" fn(*const Unfinished) -> *const c_char,
+    /// Gives the copy its name, after what GTiff wrote beside it; 0 on success.
+    pub unfinished_publish: unsafe extern "C" fn(*mut Unfinished) -> c_int,
+    /// Frees it; what was not published leaves nothing.
+    pub unfinished_free: unsafe extern "C" fn(*mut Unfinished),
 }

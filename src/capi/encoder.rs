@@ -10,7 +10,7 @@ use crate::engine::gtiff::encode::{GtiffEncoder, Shape};
 use crate::error::{Error, Result};
 use crate::gdal::log;
 use crate::gdal::tile_file::Recipe;
-use crate::options::create::is_true;
+use crate::options::create::{DISCARD_LSB, find, is_true};
 use crate::options::tile_file;
 
 /// A canvas for the template's first image, and the engine for its tiles. `why` no engine of ours has
@@ -22,7 +22,13 @@ pub(super) fn encoder(
     for_gtiff: &[(String, String)],
     why: String,
 ) -> Result<(Canvas, Arc<dyn Engine>)> {
-    let GtiffTiles { canvas, cut, compression, facts } = template.gtiff(wanted, why.clone())?;
+    let GtiffTiles { canvas, cut, compression, mut facts } = template.gtiff(wanted, why.clone())?;
+    // GTiff discards no bits of the nodata value.
+    let nodata = match find(for_gtiff, DISCARD_LSB) {
+        Some(_) => template.nodata()?,
+        None => None,
+    };
+    facts.nodata = nodata.is_some();
     let left = || Error::Unsupported(why.clone());
     // GTiff then takes subsampled chroma for pixels.
     let raw = log::config("CONVERT_YCBCR_TO_RGB").is_some_and(|word| !is_true(Some(&word)));
@@ -36,9 +42,11 @@ pub(super) fn encoder(
         tile: [canvas.spec.width, canvas.spec.height],
         tiled: facts.tiled,
         planes: size(canvas.grid.planes),
+        apart: tile_file::tells_planes_apart(for_gtiff),
     };
+    let alpha = cut.excerpt.ends_with_alpha() && !facts.separate;
     let reader = GtiffEngine::new(cut, kind);
-    let files = Arc::new(Recipe::new(kind, &options));
+    let files = Arc::new(Recipe::new(kind, &options, alpha, nodata));
     let engine = GtiffEncoder::new(reader, files, shape, compression, &canvas.spec)?;
     // What it warned of while it was tried out was said when the hollow file was made.
     engine.notices();

@@ -10,7 +10,7 @@ use super::bridge::{Api, Emit, ImageFacts, Redo, Request};
 use super::delivery::Delivery;
 use super::guard::{Located, guard};
 use super::redo::Outcome;
-use super::{output, overlay};
+use super::{output, overlay, written};
 use crate::batch::budget;
 use crate::batch::counters::Counters;
 use crate::batch::image::{Expected, Image as Tiles};
@@ -156,6 +156,7 @@ pub(crate) static API: Api = Api {
     file_is_overlaid: overlay::file_is_overlaid,
     file_refuse: overlay::file_refuse,
     file_threads,
+    file_is_foreign,
     file_describe,
     file_count_gtiff,
     image_open,
@@ -179,6 +180,12 @@ pub(crate) static API: Api = Api {
     output_finish: output::output_finish,
     output_finish_copy: output::output_finish_copy,
     output_free: output::output_free,
+    written_count: written::written_count,
+    written_check: written::written_check,
+    unfinished_begin: written::unfinished_begin,
+    unfinished_name: written::unfinished_name,
+    unfinished_publish: written::unfinished_publish,
+    unfinished_free: written::unfinished_free,
 };
 
 unsafe extern "C" {
@@ -279,7 +286,7 @@ unsafe fn open_file(path: &str, pairs: &[(String, String)], open: *mut c_void) -
     debug::keep_gtiff_out();
     let options = OpenOptions::parse(given, log::config)?;
     cpu::jpeg2000::provide(jpeg2000::decode);
-    gtiff::provide(excerpt::read);
+    gtiff::provide(excerpt::GDAL);
     let broken = log::config("GPUGTIFF_TEST_FAIL_DECODE").is_some_and(|v| v == "YES");
     let settings = settings(&options, given);
     let choice = select(options.engine, settings.clone(), broken)?;
@@ -358,6 +365,11 @@ unsafe extern "C" fn file_threads(file: *const File) -> c_int {
     // SAFETY: a handle from `file_open`.
     let file = unsafe { &*file };
     if file.foreign { 1 } else { file.shared.options.threads as c_int }
+}
+
+unsafe extern "C" fn file_is_foreign(file: *const File) -> c_int {
+    // SAFETY: a handle from `file_open`.
+    c_int::from(unsafe { &*file }.foreign)
 }
 
 unsafe extern "C" fn file_describe(file: *const File, context: *mut c_void, emit: Emit) {

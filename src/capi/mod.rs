@@ -15,6 +15,7 @@ pub mod output;
 mod overlay;
 mod place;
 mod redo;
+mod written;
 
 pub(crate) use apart::NOBODY;
 pub(crate) use guard::panic_text;

@@ -23,7 +23,9 @@ use crate::gdal::vsi::{VsiFile, VsiSource};
 use crate::gdal::{foreign, log};
 use crate::io::ByteSink;
 use crate::io::scratch::Scratch;
-use crate::options::create::{Asked, CreateOptions, hollow_rows, is_true, prepare};
+use crate::options::create::{
+    Asked, CreateOptions, DISCARD_LSB, find, hollow_rows, is_true, prepare,
+};
 
 /// Tiles up to this size are ours to write whatever BATCH_MB says.
 const LARGE_TILE: usize = 64 << 20;
@@ -70,16 +72,18 @@ impl Output {
     /// pixel is written, and codecs look at them.
     fn settle(&self, writer: &mut Writer, template: &Template<'_>) -> Result<()> {
         let Some(special) = &self.special else { return Ok(()) };
-        let Special { wanted, for_gtiff, cut } = special;
-        let mut cut = cut.lock().map_err(|_| Error::Device("internal error: tags".into()))?;
-        let now = template.gtiff(wanted, String::new())?.cut;
-        if now.excerpt.difference(&cut.excerpt, &[]).is_none() {
+        let Special { wanted, for_gtiff, settled } = special;
+        let mut before =
+            settled.lock().map_err(|_| Error::Device("internal error: tags".into()))?;
+        let (cut, nodata) = (template.gtiff(wanted, String::new())?.cut, template.nodata()?);
+        let is_same = find(for_gtiff, DISCARD_LSB).is_none() || nodata == before.nodata;
+        if is_same && cut.excerpt.difference(&before.cut.excerpt, &[]).is_none() {
             return Ok(());
         }
         let (_, engine) =
             encoder(template, wanted, self.kind, for_gtiff, "tags that changed".into())?;
         writer.set_engine(engine);
-        *cut = now;
+        *before = Settled { cut, nodata };
         Ok(())
     }
 }
@@ -88,8 +92,15 @@ impl Output {
 struct Special {
     wanted: Wanted,
     for_gtiff: Vec<(String, String)>,
-    /// The tags that tiles are encoded for.
-    cut: Mutex<Cut>,
+    /// What tiles are encoded for.
+    settled: Mutex<Settled>,
+}
+
+/// Tags that matter to an encoder.
+struct Settled {
+    cut: Cut,
+    /// As far as bits are discarded, of all values but this one.
+    nodata: Option<String>,
 }
 
 pub(super) unsafe extern "C" fn output_settle(output: *mut Output, hollow: *const c_char) -> c_int {
@@ -183,7 +194,7 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
         return Err(Error::Unsupported(foreign::REASON.into()));
     }
     // SAFETY: the caller's promise.
-    let (path, hollow, list, for_gtiff) = unsafe {
+    let (path, hollow, list, mut for_gtiff) = unsafe {
         let lists = (pairs(target.options), pairs(target.gtiff_options));
         (text(target.path), text(target.hollow), lists.0, lists.1)
     };
@@ -200,11 +211,20 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     };
     let kind = target.kind as u32;
     let template = Template::read(&hollow)?;
-    let (mut canvas, special) = match template.canvas(0, &wanted) {
+    // Which a file of numbers of colours ignores.
+    if template.is_paletted()? {
+        for_gtiff.retain(|(name, _)| !name.eq_ignore_ascii_case(DISCARD_LSB));
+    }
+    let ours = match find(&for_gtiff, DISCARD_LSB) {
+        Some(bits) => Err(Error::Unsupported(format!("{DISCARD_LSB}={bits}"))),
+        None => template.canvas(0, &wanted),
+    };
+    let (mut canvas, special) = match ours {
         Err(Error::Unsupported(why)) => {
             let cut = template.gtiff(&wanted, why.clone())?.cut;
+            let nodata = template.nodata()?;
             let (canvas, engine) = encoder(&template, &wanted, kind, &for_gtiff, why)?;
-            (canvas, Some((engine, cut)))
+            (canvas, Some((engine, Settled { cut, nodata })))
         }
         canvas => (canvas?, None),
     };
@@ -234,16 +254,16 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
     let counters = Arc::clone(&shared.counters);
     let bytes: Arc<dyn ByteSink> = sink.clone();
     let mut writer = Writer::new(bytes, scratch, engine, limits, counters, size, canvas);
-    let special = special.map(|(engine, cut)| {
+    let special = special.map(|(engine, settled)| {
         writer.set_engine(engine);
-        Special { wanted, for_gtiff, cut: Mutex::new(cut) }
+        Special { wanted, for_gtiff, settled: Mutex::new(settled) }
     });
     let (writer, beside, pid) = (Mutex::new(writer), OnceLock::new(), std::process::id());
     Ok(Output { path, kind, options, shared, sink, writer, beside, special, pid })
 }
 
 /// As GTiff: a large uncompressed file needs the space it will take.
-fn check_space(path: &str, bytes: u64) -> Result<()> {
+pub(super) fn check_space(path: &str, bytes: u64) -> Result<()> {
     let asked = log::config("CHECK_DISK_FREE_SPACE").unwrap_or("TRUE".into());
     if bytes < CHECKED_BYTES || !is_true(Some(&asked)) {
         return Ok(());
@@ -539,7 +559,7 @@ unsafe fn end_copy(
     // SAFETY: the caller's promise.
     unsafe { end(output, hollow, true) }?;
     if let Some((files, _)) = output.beside.get() {
-        files.publish()?;
+        files.publish(None)?;
     }
     if !beside() {
         return Ok(false);

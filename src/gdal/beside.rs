@@ -1,11 +1,12 @@
-//! Files that GDAL makes beside a copy (its mask), without a name until the copy is finished.
+//! Files that GDAL makes beside a copy (its mask), or the copy itself where GTiff writes it, without a
+//! name until the copy is finished.
 //!
 //! GDAL knows files by names only. These are below a prefix of their own, and each is an
 //! `Unnamed` file in the directory that it belongs in: a VSI file system of as many folders as there
 //! are copies under way.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use gdal_sys::{
 use super::handle::Plain;
 use super::unnamed::Unnamed;
 use crate::error::{Cause, Error, Result};
+use crate::io::ByteSource;
 use crate::process::PerProcess;
 
 const PREFIX: &CStr = c"/vsigpugtiff_copy/";
@@ -51,6 +53,29 @@ fn copies() -> MutexGuard<'static, Copies> {
     COPIES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Such a file, to be read: VSI reads a plugin's files one range at a time.
+pub fn reread(path: &str) -> Option<impl ByteSource + use<>> {
+    let name = path.strip_prefix(PREFIX.to_str().ok()?)?;
+    copies().files.get(name).cloned().map(Written)
+}
+
+struct Written(Arc<Entry>);
+
+impl ByteSource for Written {
+    fn len(&self) -> u64 {
+        self.0.plain.len()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.plain.read_at(offset, buf)
+    }
+}
+
+/// Whether a file of this name can be made without its name.
+pub fn can_begin(path: &str) -> bool {
+    Unnamed::create(path).is_some()
+}
+
 /// The files beside one copy, removed when dropped.
 pub struct Beside {
     folder: u64,
@@ -73,13 +98,19 @@ impl Beside {
         format!("{}{}/{file}", PREFIX.to_string_lossy(), self.folder)
     }
 
-    /// Gives the files their names, in the place of those that have them.
-    pub fn publish(&self) -> Result<()> {
-        for entry in self.entries() {
+    /// Gives the files their names, in the place of those that have them; `last` is the last one.
+    pub fn publish(&self, last: Option<&str>) -> Result<()> {
+        let mut entries = self.entries();
+        let is_last = |entry: &Arc<Entry>| entry.path.file_name() == last.map(OsStr::new);
+        entries.sort_by_key(is_last);
+        for entry in entries {
             let published =
                 entry.unnamed.close().and_then(|()| entry.unnamed.publish(&entry.plain));
             published.map_err(|error| {
-                Error::File(Cause(format!("cannot write {}: {error}", entry.path.display())))
+                Error::File(Cause(format!(
+                    "cannot give {} its name: {error}",
+                    entry.path.display()
+                )))
             })?;
         }
         Ok(())

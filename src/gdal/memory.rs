@@ -1,5 +1,6 @@
 //! Bytes of ours under a name of GDAL's, in /vsimem/.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,13 +13,14 @@ use super::log::c_string;
 pub struct MemoryFile<'a> {
     path: CString,
     /// What GDAL reads; goes after the file.
-    _bytes: &'a [u8],
+    _bytes: Cow<'a, [u8]>,
 }
 
 impl MemoryFile<'_> {
     /// Names the bytes, which are not copied; `None` where GDAL refuses. Whoever opens the file must
     /// close it before it goes, and not write.
-    pub fn new<'a>(extension: &str, bytes: &'a [u8]) -> Option<MemoryFile<'a>> {
+    pub fn new<'a>(extension: &str, bytes: impl Into<Cow<'a, [u8]>>) -> Option<MemoryFile<'a>> {
+        let bytes = bytes.into();
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let count = COUNTER.fetch_add(1, Ordering::Relaxed);
         // Another copy of this library counts too, from another address.

@@ -11,6 +11,8 @@ use gdal_sys::{
     CPLSetCurrentErrorHandlerCatchDebug,
 };
 
+use crate::process::memory;
+
 /// One of GDAL's messages.
 #[derive(Debug, Clone)]
 struct Message {
@@ -67,7 +69,9 @@ unsafe extern "C" fn hold(class: CPLErr::Type, number: i32, text: *const c_char)
     let held = unsafe { CPLGetErrorHandlerUserData().cast::<Vec<Message>>().as_mut() };
     if let Some(held) = held {
         // SAFETY: GDAL passes a C string.
-        held.push(Message { class, number, text: unsafe { CStr::from_ptr(text) }.to_owned() });
+        let message = Message { class, number, text: unsafe { CStr::from_ptr(text) }.to_owned() };
+        // The first ones say what went wrong.
+        let _ = memory::push(held, message, "messages");
     }
 }
 

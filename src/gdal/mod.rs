@@ -11,6 +11,7 @@ pub mod fetched;
 pub mod foreign;
 mod handle;
 pub mod jpeg2000;
+mod libtiff;
 pub mod log;
 pub mod memory;
 pub mod messages;

@@ -27,6 +27,7 @@ unsafe extern "C" {
         window: *const c_int,
         data: *const c_void,
         spacing: *const i64,
+        nodata: *const c_char,
     ) -> c_int;
 }
 
@@ -35,6 +36,10 @@ pub struct Recipe {
     /// GDAL's number for the type of the samples.
     kind: u32,
     options: Vec<CString>,
+    /// The last band is alpha, which no option tells where it is not the first extra sample.
+    ends_with_alpha: bool,
+    /// The nodata value, as text.
+    nodata: Option<CString>,
     config: ConfigOptions,
     said: Mutex<Said>,
 }
@@ -47,11 +52,18 @@ struct Said {
 }
 
 impl Recipe {
-    /// Files of samples of a type, made with some creation options.
-    pub fn new(kind: u32, options: &[(String, String)]) -> Recipe {
+    /// Files of samples of a type, made with some creation options and maybe a nodata value;
+    /// `ends_with_alpha`: the last of several bands is alpha.
+    pub fn new(
+        kind: u32,
+        options: &[(String, String)],
+        ends_with_alpha: bool,
+        nodata: Option<String>,
+    ) -> Recipe {
         let options = options.iter().map(|(name, value)| c_string(&format!("{name}={value}")));
         let (options, config) = (options.collect(), ConfigOptions::capture());
-        Recipe { kind, options, config, said: Mutex::default() }
+        let nodata = nodata.as_deref().map(c_string);
+        Recipe { kind, options, ends_with_alpha, nodata, config, said: Mutex::default() }
     }
 
     fn keep(&self, warnings: Failures, path: &str) {
@@ -108,9 +120,11 @@ impl TileFiles for Recipe {
         }
         let window = [order.window.x, order.window.y, order.window.width, order.window.height];
         let window = window.map(|n| n as c_int);
-        // Columns, rows, bands; the first band that is given, and how many.
+        // Columns, rows, bands; the first band that is given, and how many; the band that is alpha, or 0.
         let (first, all) = order.plane.unwrap_or((0, order.bands));
-        let size = [order.size[0], order.size[1], all, first, order.bands].map(|n| n as c_int);
+        let alpha = if self.ends_with_alpha { all } else { 0 };
+        let size = [order.size[0], order.size[1], all, first, order.bands, alpha];
+        let size = size.map(|n| n as c_int);
         let spacing = [pixel, order.row_bytes, order.sample_bytes].map(|n| n as i64);
         let mut options: Vec<*mut c_char> =
             self.options.iter().map(|option| option.as_ptr().cast_mut()).collect();
@@ -122,8 +136,8 @@ impl TileFiles for Recipe {
         // Goes while forks are still held off.
         let name = Name::new();
         let (failed, said) = messages::capture_all(|| {
-            // SAFETY: a C string, a list that ends with NULL, arrays of five, four and three; the pixels
-            // are within the buffer, as was just found.
+            // SAFETY: a C string, a list that ends with NULL, arrays of six, four and three, NULL or
+            // a C string; the pixels are within the buffer, as was just found.
             unsafe {
                 gpugtiff_shim_write_tile_file(
                     name.0.as_ptr(),
@@ -133,6 +147,7 @@ impl TileFiles for Recipe {
                     window.as_ptr(),
                     order.pixels.as_ptr().cast(),
                     spacing.as_ptr(),
+                    self.nodata.as_ref().map_or(ptr::null(), |text| text.as_ptr()),
                 )
             }
         });

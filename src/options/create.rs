@@ -8,6 +8,9 @@ use crate::gdal::log;
 /// Codecs that the engines encode.
 const CODECS: [&str; 5] = ["NONE", "LZW", "DEFLATE", "ZSTD", "PACKBITS"];
 
+/// Low bits of each sample that GTiff rounds away before it encodes a tile.
+pub const DISCARD_LSB: &str = "DISCARD_LSB";
+
 /// GTiff's default levels.
 const ZLEVEL: i32 = 6;
 const ZSTD_LEVEL: i32 = 9;
@@ -49,11 +52,12 @@ pub struct CreateOptions {
     pub sparse: bool,
     /// BIGTIFF; `None`: IF_SAFER.
     pub size: Option<Size>,
-    /// COPY_TILES.
+    /// COPY_TILES, unless pixels are changed on the way.
     pub copy_tiles: bool,
 }
 
-fn find<'a>(list: &'a [(String, String)], name: &str) -> Option<&'a str> {
+/// The value of an option.
+pub fn find<'a>(list: &'a [(String, String)], name: &str) -> Option<&'a str> {
     list.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
 }
 
@@ -86,7 +90,8 @@ impl CreateOptions {
             level_given: level_option(&codec).is_some_and(|(n, _)| find(for_gtiff, n).is_some()),
             sparse: is_true(find(for_gtiff, "SPARSE_OK")),
             size,
-            copy_tiles: !find(list, "COPY_TILES").is_some_and(|v| v.eq_ignore_ascii_case("NO")),
+            copy_tiles: find(for_gtiff, DISCARD_LSB).is_none()
+                && !find(list, "COPY_TILES").is_some_and(|v| v.eq_ignore_ascii_case("NO")),
         }
     }
 }
@@ -208,8 +213,10 @@ fn reason(asked: &Asked<'_>) -> Option<String> {
     {
         return Some(format!("{name}=YES"));
     }
-    if let Some(value) = find(asked.list, "DISCARD_LSB") {
-        return Some(format!("DISCARD_LSB={value}"));
+    // GTiff keeps the nodata value as it is, and tells it in the files of this profile only.
+    let profile = find(asked.list, "PROFILE").unwrap_or("GDALGeoTIFF");
+    if find(asked.list, DISCARD_LSB).is_some() && !profile.eq_ignore_ascii_case("GDALGeoTIFF") {
+        return Some(format!("DISCARD_LSB with PROFILE={profile}"));
     }
     // GDAL's own notes between drivers; one says only that INTERLEAVE is not the user's.
     let private = asked.list.iter().find(|(name, _)| {
@@ -325,7 +332,6 @@ mod tests {
             ("COPY_SRC_OVERVIEWS", "YES"),
             ("APPEND_SUBDATASET", "TRUE"),
             ("STREAMABLE_OUTPUT", "ON"),
-            ("DISCARD_LSB", "2"),
             ("@OVERVIEW_DATASET", "x"),
         ] {
             let prepared = ask(&[(name, value)], false, false).unwrap();
@@ -334,11 +340,14 @@ mod tests {
         for (name, value) in [
             ("COMPRESS", "JPEG"),
             ("COPY_SRC_OVERVIEWS", "NO"),
+            ("DISCARD_LSB", "2"),
             ("@INTERLEAVE_ADDED_AUTOMATICALLY", "YES"),
         ] {
             let prepared = ask(&[(name, value)], false, false).unwrap();
             assert_eq!(prepared.left_to_gtiff, None, "{name}");
         }
+        let bits = ask(&[("DISCARD_LSB", "2"), ("PROFILE", "BASELINE")], false, false).unwrap();
+        assert!(bits.left_to_gtiff.is_some());
         assert!(ask(&[("COMPRESS", "FOO")], false, false).is_err());
         assert!(ask(&[("COMPRESS", "FOO")], true, false).is_ok());
     }

@@ -4,8 +4,10 @@
 //! may differ from what the user asked for. How hard a codec tries stands in no directory, and comes
 //! from the user's options.
 
+use super::create::{DISCARD_LSB, find};
+
 /// User's options that a codec looks at and that no directory tells.
-const KEPT: [&str; 10] = [
+const KEPT: [&str; 11] = [
     "COMPRESS",
     "PREDICTOR",
     "ZLEVEL",
@@ -16,6 +18,7 @@ const KEPT: [&str; 10] = [
     "WEBP_LEVEL",
     "WEBP_LOSSLESS",
     "MAX_Z_ERROR",
+    DISCARD_LSB,
 ];
 
 /// What the directory says of tiles.
@@ -39,6 +42,15 @@ pub struct Facts {
     pub block: [u32; 2],
     /// Byte order.
     pub big_endian: bool,
+    /// The files are to have a nodata value.
+    pub nodata: bool,
+}
+
+/// Whether a tile's bytes depend on which plane it is of: JPEG stores that, and bits may be discarded
+/// by the band. Files of such tiles have all planes.
+pub fn tells_planes_apart(for_gtiff: &[(String, String)]) -> bool {
+    find(for_gtiff, "COMPRESS").is_some_and(|codec| codec.eq_ignore_ascii_case("JPEG"))
+        || find(for_gtiff, DISCARD_LSB).is_some_and(|bits| bits.contains(','))
 }
 
 /// The creation options; `None` where GTiff has no word for a tile like that.
@@ -47,21 +59,23 @@ pub fn options(for_gtiff: &[(String, String)], facts: &Facts) -> Option<Vec<(Str
     let is_jxl = |name: &str| name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("JXL_"));
     let mut options: Vec<(String, String)> =
         for_gtiff.iter().filter(|(name, _)| codec(name) || is_jxl(name)).cloned().collect();
-    let is_jpeg = |(name, value): &(String, String)| {
-        name.eq_ignore_ascii_case("COMPRESS") && value.eq_ignore_ascii_case("JPEG")
-    };
-    let jpeg = for_gtiff.iter().any(is_jpeg);
+    // GTiff's Create() takes 0 for 6, its CreateCopy() does not: the nearest that both mean.
+    for (name, value) in &mut options {
+        if name.eq_ignore_ascii_case("LZMA_PRESET") && value == "0" {
+            *value = "1".into();
+        }
+    }
+    let together = facts.separate && tells_planes_apart(for_gtiff);
     let mut set = |name: &str, value: &str| options.push((name.into(), value.into()));
     set("NUM_THREADS", "1");
-    // JPEG stores which plane a tile is of: its files have all of them.
-    set("INTERLEAVE", if facts.separate && jpeg { "BAND" } else { "PIXEL" });
+    set("INTERLEAVE", if together { "BAND" } else { "PIXEL" });
     // All tiles that are written are there, whatever they hold, and no others.
     set("SPARSE_OK", "TRUE");
     set("@WRITE_EMPTY_TILES_SYNCHRONOUSLY", "TRUE");
     // libtiff makes the same tables when the first tile is encoded.
     set("WRITE_JPEGTABLE_TAG", "NO");
     set("BIGTIFF", "NO");
-    set("PROFILE", "BASELINE");
+    set("PROFILE", if facts.nodata { "GDALGeoTIFF" } else { "BASELINE" });
     set("ENDIANNESS", if facts.big_endian { "BIG" } else { "LITTLE" });
     if facts.tiled {
         set("TILED", "YES");
@@ -112,6 +126,7 @@ mod tests {
         tiled: true,
         block: [256, 128],
         big_endian: false,
+        nodata: false,
     };
 
     fn asked(facts: &Facts, name: &str) -> Option<String> {
@@ -130,6 +145,18 @@ mod tests {
         assert_eq!(get("ALPHA").as_deref(), Some("NON-PREMULTIPLIED"));
         assert_eq!((get("TFW"), get("NBITS"), get("PIXELTYPE")), (None, None, None));
         assert_eq!(asked(&Facts { bits: 12, sample_bytes: 2, ..FACTS }, "NBITS").unwrap(), "12");
+    }
+
+    #[test]
+    fn bits_of_each_band_need_all_planes() {
+        let facts = Facts { separate: true, nodata: true, ..FACTS };
+        for (bits, interleave) in [("2", "PIXEL"), ("1,2,3", "BAND")] {
+            let list = [(DISCARD_LSB.to_string(), bits.to_string())];
+            let options = options(&list, &facts).unwrap();
+            assert_eq!(find(&options, "INTERLEAVE"), Some(interleave));
+            assert_eq!(find(&options, DISCARD_LSB), Some(bits));
+            assert_eq!(find(&options, "PROFILE"), Some("GDALGeoTIFF"));
+        }
     }
 
     #[test]

@@ -92,6 +92,9 @@ void gpugtiff_shim_discard(void *dataset)
     }
     else
     {
+        // Nobody minds what it lacks.
+        if (const auto poOurs = Ours<GPUGTiffDataset>(dataset))
+            poOurs->CheckAtClose(-1, false);
         // GTiff writes it, and closing may add the last of these.
         aosFiles = poDS->GetFileList();
         aosFiles.AddString(

@@ -1,5 +1,7 @@
 #include "band.h"
 
+#include "guard.h"
+
 GPUGTiffBand::GPUGTiffBand(GPUGTiffDataset *poDSIn, int nBandIn,
                            GDALRasterBand *poInner)
     : m_poInner(poInner)
@@ -161,6 +163,7 @@ CPLErr GPUGTiffBand::GetHistogram(double dfMin, double dfMax, int nBuckets,
                                   int bIncludeOutOfRange, int bApproxOK,
                                   GDALProgressFunc pfnProgress,
                                   void *pProgressData)
+try
 {
     if (Owner()->IsOursAlone())
         return GDALRasterBand::GetHistogram(dfMin, dfMax, nBuckets, panHistogram,
@@ -187,6 +190,10 @@ CPLErr GPUGTiffBand::GetHistogram(double dfMin, double dfMax, int nBuckets,
     if (eErr == CE_None)
         m_poInner->SetDefaultHistogram(dfMin, dfMax, nBuckets, panHistogram);
     return eErr;
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 
 CPLVirtualMem *GPUGTiffBand::GetVirtualMemAuto(GDALRWFlag eRWFlag,
@@ -215,6 +222,7 @@ CPLErr GPUGTiffBand::AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
 // Pixels.
 
 CPLErr GPUGTiffBand::IReadBlock(int nBlockXOff, int nBlockYOff, void *pImage)
+try
 {
     CPLErr eErr = CE_None;
     if (Owner()->DecodesHere() &&
@@ -225,10 +233,19 @@ CPLErr GPUGTiffBand::IReadBlock(int nBlockXOff, int nBlockYOff, void *pImage)
     Owner()->CountPassed(true);
     return GPUGTiffReadBlock(m_poInner, nBlockXOff, nBlockYOff, pImage);
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 CPLErr GPUGTiffBand::IWriteBlock(int nBlockXOff, int nBlockYOff, void *pImage)
+try
 {
     return m_poInner->WriteBlock(nBlockXOff, nBlockYOff, pImage);
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 
 CPLErr GPUGTiffBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
@@ -237,6 +254,7 @@ CPLErr GPUGTiffBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                GDALDataType eBufType, GSpacing nPixelSpace,
                                GSpacing nLineSpace,
                                GDALRasterIOExtraArg *psExtraArg)
+try
 {
     GPUGTiffDataset *poOwner = Owner();
     const bool bPlain = GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize,
@@ -266,4 +284,8 @@ CPLErr GPUGTiffBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
     return GDALRasterBand::IRasterIO(eRWFlag, nXOff, nYOff, nXSize, nYSize,
                                      pData, nBufXSize, nBufYSize, eBufType,
                                      nPixelSpace, nLineSpace, psExtraArg);
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }

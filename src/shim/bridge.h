@@ -11,6 +11,7 @@ namespace gpugtiff
 struct File;
 struct Image;
 struct Output;
+struct Unfinished;
 
 struct Block
 {
@@ -124,6 +125,7 @@ struct Api
     int (*file_is_overlaid)(const File *, uint64_t ifd_offset);
     void (*file_refuse)(const File *, uint64_t ifd_offset, const char *what);
     int (*file_threads)(const File *);
+    int (*file_is_foreign)(const File *);
     void (*file_describe)(const File *, void *, Emit);
     void (*file_count_gtiff)(const File *, int what);
     Image *(*image_open)(const File *, const ImageFacts *);
@@ -154,6 +156,16 @@ struct Api
     int (*output_finish_copy)(Output *, const char *hollow, void *,
                               int (*beside)(void *));
     void (*output_free)(Output *, int remove);
+    // -1: it cannot be read.
+    int64_t (*written_count)(const char *path);
+    // whole: 0 tiles may be left out, 1 no image's, 2 nor any overview's or mask's.
+    int (*written_check)(const char *path, const char *shown, int64_t skip,
+                         int whole);
+    // NULL: the file must have its name at once.
+    Unfinished *(*unfinished_begin)(const char *path, int64_t least_bytes);
+    const char *(*unfinished_name)(const Unfinished *);
+    int (*unfinished_publish)(Unfinished *);
+    void (*unfinished_free)(Unfinished *);
 };
 }  // namespace gpugtiff
 

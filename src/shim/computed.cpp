@@ -2,16 +2,24 @@
 
 #include <cstring>
 
+#include "guard.h"
+
 CPLErr GPUGTiffComputed::ComputeRasterMinMax(int bApproxOK, double *padfMinMax)
+try
 {
     return HasOwnPixels()
                ? GDALRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax)
                : GDALProxyRasterBand::ComputeRasterMinMax(bApproxOK, padfMinMax);
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 CPLErr GPUGTiffComputed::GetStatistics(int bApproxOK, int bForce,
                                        double *pdfMin, double *pdfMax,
                                        double *pdfMean, double *pdfStdDev)
+try
 {
     return HasOwnPixels()
                ? GDALRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
@@ -19,11 +27,16 @@ CPLErr GPUGTiffComputed::GetStatistics(int bApproxOK, int bForce,
                : GDALProxyRasterBand::GetStatistics(bApproxOK, bForce, pdfMin,
                                                     pdfMax, pdfMean, pdfStdDev);
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 CPLErr GPUGTiffComputed::ComputeStatistics(
     int bApproxOK, double *pdfMin, double *pdfMax, double *pdfMean,
     double *pdfStdDev, GDALProgressFunc pfnProgress,
     void *pProgressData GPUGTIFF_STATISTICS_MORE_ARGS)
+try
 {
     return HasOwnPixels()
                ? GDALRasterBand::ComputeStatistics(
@@ -33,6 +46,10 @@ CPLErr GPUGTiffComputed::ComputeStatistics(
                      bApproxOK, pdfMin, pdfMax, pdfMean, pdfStdDev, pfnProgress,
                      pProgressData GPUGTIFF_STATISTICS_MORE);
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 CPLErr GPUGTiffComputed::GetDefaultHistogram(double *pdfMin, double *pdfMax,
                                              int *pnBuckets,
@@ -40,6 +57,7 @@ CPLErr GPUGTiffComputed::GetDefaultHistogram(double *pdfMin, double *pdfMax,
                                              int bForce,
                                              GDALProgressFunc pfnProgress,
                                              void *pProgressData)
+try
 {
     // One that was saved (.aux.xml) is GTiff's to know.
     const CPLErr eSaved = GDALProxyRasterBand::GetDefaultHistogram(
@@ -53,6 +71,10 @@ CPLErr GPUGTiffComputed::GetDefaultHistogram(double *pdfMin, double *pdfMax,
                : GDALProxyRasterBand::GetDefaultHistogram(
                      pdfMin, pdfMax, pnBuckets, ppanHistogram, bForce,
                      pfnProgress, pProgressData);
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 
 #if GPUGTIFF_GDAL(3, 10)

@@ -3,6 +3,8 @@
 
 #include "create.h"
 
+#include <algorithm>
+
 #include "copy.h"
 #include "messages.h"
 
@@ -267,6 +269,38 @@ GDALDataset *CopyOurs(Order &sOrder, GDALDataset *poSrcDS, bool bStrict,
     return Finished(sOrder, poInner);
 }
 
+// A dataset that GTiff goes on writing: its tiles are checked when it is closed.
+// Of a stream nothing can be read back.
+GDALDataset *Unclosed(Order &sOrder, GDALDataset *poInner, int64_t nBefore)
+{
+    GDALDataset *poDS = Finished(sOrder, poInner);
+    if (poDS != nullptr && !sOrder.bAsGTiff && nBefore >= 0)
+        static_cast<GPUGTiffDataset *>(poDS)->CheckAtClose(
+            nBefore, sOrder.aosForGTiff.FetchBool("SPARSE_OK", false));
+    return poDS;
+}
+
+// Directories that a file has before GTiff adds one; -1 if nobody can tell what
+// GTiff will have added.
+int64_t DirectoriesBefore(const Order &sOrder)
+{
+    VSIStatBufL sStat;
+    if (IsStream(sOrder.pszFilename))
+        return -1;
+    if (!sOrder.aosAsked.FetchBool("APPEND_SUBDATASET", false) ||
+        VSIStatExL(sOrder.pszFilename, &sStat, VSI_STAT_EXISTS_FLAG) != 0)
+        return 0;
+    return g_poApi->written_count(sOrder.pszFilename);
+}
+
+struct UnfinishedFree
+{
+    void operator()(gpugtiff::Unfinished *psUnfinished) const
+    {
+        g_poApi->unfinished_free(psUnfinished);
+    }
+};
+
 // GTiff removes a file that it gives up, but not the masks beside it.
 void RemoveMasksOfGTiff(const Order &sOrder, GDALDataset *poSrcDS)
 {
@@ -275,6 +309,127 @@ void RemoveMasksOfGTiff(const Order &sOrder, GDALDataset *poSrcDS)
         GPUGTiffCopy(sOrder.pszFilename, poSrcDS, false, GDALDummyProgress,
                      nullptr)
             .RemoveMasks();
+}
+
+// A file that GTiff wrote, opened for update as GTiff's CreateCopy() returns it.
+GDALDataset *OpenWritten(const Order &sOrder)
+{
+    GDALOpenInfo oOpenInfo(sOrder.pszFilename, GDAL_OF_RASTER | GDAL_OF_UPDATE);
+    CPLStringList aosOptions;
+    // The user is told of that when it happens, and nothing is changed yet.
+    aosOptions.SetNameValue("IGNORE_COG_LAYOUT_BREAK", "YES");
+    if (sOrder.aosForGTiff.FetchBool("SPARSE_OK", false))
+        aosOptions.SetNameValue("SPARSE_OK", "YES");
+    oOpenInfo.papszOpenOptions = aosOptions.List();
+    return GPUGTiffOpenInner(&oOpenInfo);
+}
+
+// CreateCopy() by GTiff into a file of the name that it is to have, or of one that
+// stands for it: true if the file is complete. It is closed then.
+bool WriteByGTiff(const Order &sOrder, const std::string &osName,
+                  GDALDataset *poSrcDS, int bStrict,
+                  GDALProgressFunc pfnProgress, void *pProgressData)
+{
+    GDALDataset *poInner = GPUGTiffInnerDriver()->pfnCreateCopy(
+        osName.c_str(), poSrcDS, bStrict, GTiffOptions(sOrder).List(),
+        pfnProgress, pProgressData);
+    if (poInner == nullptr)
+        return false;
+    // What goes wrong when the file is closed is told by messages only.
+    GPUGTiffMessages oMessages;
+    CPLSetCurrentErrorHandlerCatchDebug(FALSE);
+    GDALClose(GDALDataset::ToHandle(poInner));
+    const bool bWritten = !oMessages.HasFailure();
+    oMessages.Raise();
+    return bWritten &&
+           g_poApi->written_check(
+               osName.c_str(), sOrder.pszFilename, 0,
+               sOrder.aosForGTiff.FetchBool("SPARSE_OK", false) ? 0 : 2) == 0;
+}
+
+// What the file takes at least: GTiff refuses one that the disk has no room for,
+// if it knows which disk that is.
+int64_t LeastBytes(const Order &sOrder, GDALDataset *poSrcDS)
+{
+    if (!EQUAL(sOrder.aosForGTiff.FetchNameValueDef("COMPRESS", "NONE"), "NONE"))
+        return 0;
+    const double dfBytes = static_cast<double>(sOrder.nXSize) * sOrder.nYSize *
+                           GDALGetDataTypeSizeBytes(sOrder.eType) *
+                           poSrcDS->GetRasterCount();
+    return static_cast<int64_t>(std::min(dfBytes, 1e18));
+}
+
+// CreateCopy() by GTiff, of a file that can be closed and opened again. It has no
+// name before it is finished, where that can be had.
+GDALDataset *CopyByGTiff(Order &sOrder, GDALDataset *poSrcDS, int bStrict,
+                         GDALProgressFunc pfnProgress, void *pProgressData)
+{
+    CPLErrorReset();
+    const std::unique_ptr<gpugtiff::Unfinished, UnfinishedFree> poUnnamed(
+        g_poApi->unfinished_begin(sOrder.pszFilename,
+                                  LeastBytes(sOrder, poSrcDS)));
+    bool bWritten = false;
+    if (poUnnamed)
+    {
+        const std::string osName = g_poApi->unfinished_name(poUnnamed.get());
+        GPUGTiffMessages oMessages;
+        CPLSetCurrentErrorHandlerCatchDebug(FALSE);
+        bWritten = WriteByGTiff(sOrder, osName, poSrcDS, bStrict, pfnProgress,
+                                pProgressData);
+        oMessages.Raise(osName, sOrder.pszFilename);
+        bWritten =
+            bWritten && g_poApi->unfinished_publish(poUnnamed.get()) == 0;
+    }
+    else
+    {
+        bWritten = WriteByGTiff(sOrder, sOrder.pszFilename, poSrcDS, bStrict,
+                                pfnProgress, pProgressData);
+        if (!bWritten)
+        {
+            VSIUnlink(sOrder.pszFilename);
+            RemoveMasksOfGTiff(sOrder, poSrcDS);
+        }
+    }
+    if (!bWritten)
+    {
+        // GTiff does not always say so.
+        if (CPLGetLastErrorType() != CE_Failure)
+            CPLError(CE_Failure, CPLE_AppDefined,
+                     "GPUGTiff: %s could not be written", sOrder.pszFilename);
+        return nullptr;
+    }
+    GDALDataset *poInner = OpenWritten(sOrder);
+    if (poInner == nullptr)
+        CPLError(CE_Failure, CPLE_OpenFailed,
+                 "GPUGTiff: %s was written but cannot be opened again",
+                 sOrder.pszFilename);
+    return Finished(sOrder, poInner);
+}
+
+// CreateCopy() by GTiff into a stream or as a further image of a file.
+GDALDataset *CopyOntoByGTiff(Order &sOrder, GDALDataset *poSrcDS, int bStrict,
+                             GDALProgressFunc pfnProgress, void *pProgressData)
+{
+    const int64_t nBefore = DirectoriesBefore(sOrder);
+    GDALDataset *poInner = GPUGTiffInnerDriver()->pfnCreateCopy(
+        sOrder.pszFilename, poSrcDS, bStrict, GTiffOptions(sOrder).List(),
+        pfnProgress, pProgressData);
+    if (poInner != nullptr && !sOrder.bAsGTiff)
+    {
+        CPLErrorReset();
+        poInner->FlushCache(false);
+        if (CPLGetLastErrorType() == CE_Failure)
+        {
+            GDALClose(GDALDataset::ToHandle(poInner));
+            // The images that were there before stay.
+            if (!sOrder.aosAsked.FetchBool("APPEND_SUBDATASET", false))
+                VSIUnlink(sOrder.pszFilename);
+            poInner = nullptr;
+        }
+    }
+    if (poInner == nullptr)
+        RemoveMasksOfGTiff(sOrder, poSrcDS);
+    return Unclosed(sOrder, poInner, nBefore);
 }
 }  // namespace
 
@@ -294,10 +449,13 @@ GDALDataset *GPUGTiffCreate(const char *pszFilename, int nXSize, int nYSize,
     }
     if (!bLeft)
         return nullptr;
-    return Finished(sOrder, Named(GPUGTiffInnerDriver()->pfnCreate(
-                                      pszFilename, nXSize, nYSize, nBandsIn,
-                                      eType, GTiffOptions(sOrder).List()),
-                                  pszFilename));
+    const int64_t nBefore = DirectoriesBefore(sOrder);
+    return Unclosed(sOrder,
+                    Named(GPUGTiffInnerDriver()->pfnCreate(
+                              pszFilename, nXSize, nYSize, nBandsIn, eType,
+                              GTiffOptions(sOrder).List()),
+                          pszFilename),
+                    nBefore);
 }
 
 // GTiff copies JPEG's coefficients, and JPEG XL's codestreams, as they are, also
@@ -356,22 +514,9 @@ GDALDataset *GPUGTiffCreateCopy(const char *pszFilename, GDALDataset *poSrcDS,
     }
     if (!bLeft)
         return nullptr;
-    GDALDataset *poInner = GPUGTiffInnerDriver()->pfnCreateCopy(
-        pszFilename, poSrcDS, bStrict, GTiffOptions(sOrder).List(), pfnProgress,
-        pProgressData);
-    if (poInner != nullptr && !bAsGTiff)
-    {
-        // GTiff's threads may not be done, and what they have to say comes late.
-        CPLErrorReset();
-        poInner->FlushCache(false);
-        if (CPLGetLastErrorType() == CE_Failure)
-        {
-            GDALClose(GDALDataset::ToHandle(poInner));
-            VSIUnlink(pszFilename);
-            poInner = nullptr;
-        }
-    }
-    if (poInner == nullptr)
-        RemoveMasksOfGTiff(sOrder, poSrcDS);
-    return Finished(sOrder, poInner);
+    const bool bOnto = IsStream(pszFilename) ||
+                       g_poApi->file_is_foreign(sOrder.poFile.get()) ||
+                       sOrder.aosAsked.FetchBool("APPEND_SUBDATASET", false);
+    return (bOnto ? CopyOntoByGTiff : CopyByGTiff)(
+        sOrder, poSrcDS, bStrict, pfnProgress, pProgressData);
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "band.h"
+#include "guard.h"
 
 const gpugtiff::Api *g_poApi = nullptr;
 
@@ -51,7 +52,7 @@ void GPUGTiffDataset::AddBands()
 
 GPUGTiffDataset::~GPUGTiffDataset()
 {
-    CloseInner();
+    GPUGTiffGuard(CE_Failure, [this] { return CloseInner(); });
 }
 
 CPLErr GPUGTiffDataset::CloseInner()
@@ -67,12 +68,20 @@ CPLErr GPUGTiffDataset::CloseInner()
         return CE_None;
     GDALDataset *poInner = m_poInner;
     m_poInner = nullptr;
+    CPLErr eErr = CE_None;
 #if GPUGTIFF_GDAL(3, 7)
-    return GDALClose(GDALDataset::ToHandle(poInner));
+    eErr = GDALClose(GDALDataset::ToHandle(poInner));
 #else
     GDALClose(GDALDataset::ToHandle(poInner));
-    return CE_None;
 #endif
+    VSIStatBufL sStat;
+    // It may have been removed in the meantime.
+    if (m_nCheckFrom >= 0 &&
+        VSIStatExL(m_osInnerName.c_str(), &sStat, VSI_STAT_EXISTS_FLAG) == 0 &&
+        g_poApi->written_check(m_osInnerName.c_str(), m_osInnerName.c_str(),
+                               m_nCheckFrom, m_bSparse ? 0 : 1) != 0)
+        eErr = CE_Failure;
+    return eErr;
 }
 
 GDALRasterBand *GPUGTiffDataset::Wrap(GDALRasterBand *poInnerBand,
@@ -240,6 +249,7 @@ CPLErr GPUGTiffDataset::IBuildOverviews(
     const char *pszResampling, int nOverviews, const int *panOverviewList,
     int nListBands, const int *panBandList, GDALProgressFunc pfnProgress,
     void *pProgressData, CSLConstList papszOptions)
+try
 {
     // GTiff would have to read the pixels.
     if (nOverviews > 0 && IsOursAlone())
@@ -249,11 +259,20 @@ CPLErr GPUGTiffDataset::IBuildOverviews(
         pszResampling, nOverviews, panOverviewList, nListBands, panBandList,
         pfnProgress, pProgressData, papszOptions);
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 CPLErr GPUGTiffDataset::CreateMaskBand(int nFlagsIn)
+try
 {
     DropLevels(false);
     return GDALProxyDataset::CreateMaskBand(nFlagsIn);
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 
 // Metadata.
@@ -393,7 +412,8 @@ int GPUGTiffDataset::CloseDependentDatasets()
 #if GPUGTIFF_GDAL(3, 13)
 CPLErr GPUGTiffDataset::Close(GDALProgressFunc pfnProgress, void *pProgressData)
 {
-    const CPLErr eErr = CloseInner();
+    const CPLErr eErr =
+        GPUGTiffGuard(CE_Failure, [this] { return CloseInner(); });
     const CPLErr eBase = GDALDataset::Close(pfnProgress, pProgressData);
     return eErr == CE_None ? eBase : eErr;
 }
@@ -405,7 +425,8 @@ bool GPUGTiffDataset::GetCloseReportsProgress() const
 #elif GPUGTIFF_GDAL(3, 7)
 CPLErr GPUGTiffDataset::Close()
 {
-    const CPLErr eErr = CloseInner();
+    const CPLErr eErr =
+        GPUGTiffGuard(CE_Failure, [this] { return CloseInner(); });
     const CPLErr eBase = GDALDataset::Close();
     return eErr == CE_None ? eBase : eErr;
 }

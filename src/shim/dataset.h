@@ -154,6 +154,14 @@ class GPUGTiffDataset final : public GDALProxyDataset
     // Says GTiff as its driver from now on.
     void SetClaimed();
 
+    // GTiff is writing the file: when it is closed, all tiles of the image must
+    // be there, unless bSparse; nSkip directories were there before.
+    void CheckAtClose(int64_t nSkip, bool bSparse)
+    {
+        m_nCheckFrom = nSkip;
+        m_bSparse = bSparse;
+    }
+
     // For a 1-bit mask and its overviews: what a set bit is shown as.
     int Bit() const
     {
@@ -272,6 +280,9 @@ class GPUGTiffDataset final : public GDALProxyDataset
     uint64_t m_nDirectory = 0;
     bool m_bInnerHasRead = false;
     bool m_bPipelined = false;
+    // -1: not checked.
+    int64_t m_nCheckFrom = -1;
+    bool m_bSparse = false;
     std::map<GDALDataset *, std::unique_ptr<GPUGTiffDataset>> m_oLevels{};
     CPLStringList m_aosCounters{};
     CPLStringList m_aosStructure{};

@@ -1,6 +1,8 @@
 // The driver: what GDAL is told, what is opened, and the GTiff driver underneath.
 
+#include <atomic>
 #include <cstring>
+#include <mutex>
 #include <string>
 
 #include "claim.h"
@@ -25,9 +27,49 @@ struct KeptGTiff
 
 KeptGTiff g_sKept;
 
-class GPUGTiffDriver final : public GDALDriver
+// A driver whose lists of options are made when they are first asked for: GTiff's
+// own are parsed for them, which was a third of what registration took.
+class ListedDriver : public GDALDriver
 {
   public:
+    // bDefaults: ours where they are not GTiff's.
+    explicit ListedDriver(bool bDefaults) : m_bDefaults(bDefaults)
+    {
+    }
+
+    const char *GetMetadataItem(const char *pszName,
+                                const char *pszDomain = "") override;
+    MetadataList GetMetadata(const char *pszDomain = "") override;
+
+    // To be called once the driver is registered: GDAL looks there whether there
+    // are open options, and not what they are.
+    void ShowLists()
+    {
+        m_bShown = true;
+    }
+
+  private:
+    const std::string *List(const char *pszName);
+
+    const bool m_bDefaults;
+    std::atomic<bool> m_bShown{false};
+    // Any thread may ask.
+    std::mutex m_oMutex{};
+    std::string m_osOpen{};
+    std::string m_osCreation{};
+    CPLStringList m_aosAll{};
+    int m_nOthers = -1;
+
+    CPL_DISALLOW_COPY_ASSIGN(ListedDriver)
+};
+
+class GPUGTiffDriver final : public ListedDriver
+{
+  public:
+    GPUGTiffDriver() : ListedDriver(true)
+    {
+    }
+
     ~GPUGTiffDriver() override;
 };
 
@@ -248,6 +290,62 @@ std::string CreationOptionList(bool bDefaults)
     return osList;
 }
 
+// The list of that name, made if need be; nullptr for any other item. The mutex is
+// held.
+const std::string *ListedDriver::List(const char *pszName)
+{
+    const bool bOpen = EQUAL(pszName, GDAL_DMD_OPENOPTIONLIST);
+    if (!bOpen && !EQUAL(pszName, GDAL_DMD_CREATIONOPTIONLIST))
+        return nullptr;
+    std::string &osList = bOpen ? m_osOpen : m_osCreation;
+    if (osList.empty())
+        osList = bOpen ? OpenOptionList() : CreationOptionList(m_bDefaults);
+    return &osList;
+}
+
+bool IsDefaultDomain(const char *pszDomain)
+{
+    return pszDomain == nullptr || *pszDomain == '\0';
+}
+
+const char *ListedDriver::GetMetadataItem(const char *pszName,
+                                          const char *pszDomain)
+{
+    const std::string *posList = nullptr;
+    if (m_bShown && pszName != nullptr && IsDefaultDomain(pszDomain))
+        posList = GPUGTiffGuard(static_cast<const std::string *>(nullptr),
+                                [this, pszName]
+                                {
+                                    const std::lock_guard<std::mutex> oLock(
+                                        m_oMutex);
+                                    return List(pszName);
+                                });
+    return posList ? posList->c_str()
+                   : GDALDriver::GetMetadataItem(pszName, pszDomain);
+}
+
+MetadataList ListedDriver::GetMetadata(const char *pszDomain)
+{
+    MetadataList papszOthers = GDALDriver::GetMetadata(pszDomain);
+    if (!m_bShown || !IsDefaultDomain(pszDomain))
+        return papszOthers;
+    return GPUGTiffGuard(
+        papszOthers,
+        [this, papszOthers]() -> MetadataList
+        {
+            const std::lock_guard<std::mutex> oLock(m_oMutex);
+            if (m_nOthers != CSLCount(papszOthers))
+            {
+                m_nOthers = CSLCount(papszOthers);
+                m_aosAll = CSLDuplicate(const_cast<char **>(papszOthers));
+                for (const char *pszName : {GDAL_DMD_OPENOPTIONLIST,
+                                            GDAL_DMD_CREATIONOPTIONLIST})
+                    m_aosAll.SetNameValue(pszName, List(pszName)->c_str());
+            }
+            return m_aosAll.List();
+        });
+}
+
 #if GPUGTIFF_GDAL(3, 9)
 // Lets VRTs keep the name behind the prefix relative to themselves.
 struct PrefixedName final : public GDALSubdatasetInfo
@@ -318,10 +416,6 @@ GPUGTiffDriver *MakeOurs()
     poDriver->SetMetadataItem(GDAL_DMD_HELPTOPIC, HELP);
     poDriver->SetMetadataItem(GDAL_DMD_CONNECTION_PREFIX, GPUGTIFF_PREFIX);
     poDriver->SetMetadataItem(GDAL_DMD_MIMETYPE, "image/tiff");
-    poDriver->SetMetadataItem(GDAL_DMD_OPENOPTIONLIST,
-                              OpenOptionList().c_str());
-    poDriver->SetMetadataItem(GDAL_DMD_CREATIONOPTIONLIST,
-                              CreationOptionList(true).c_str());
     poDriver->SetMetadataItem(GDAL_DMD_CREATIONDATATYPES,
                               g_sKept.poDriver->GetMetadataItem(
                                   GDAL_DMD_CREATIONDATATYPES));
@@ -348,15 +442,11 @@ void RegisterAsGTiff()
     if (poPresent == g_sKept.poDriver)
         g_sKept.bBorrowed = false;
     const GDALDriver *poInner = g_sKept.poDriver;
-    auto poDriver = new GDALDriver();
+    auto poDriver = new ListedDriver(false);
     poDriver->SetDescription("GTiff");
     poDriver->SetMetadata(g_sKept.poDriver->GetMetadata());
-    poDriver->SetMetadataItem(GDAL_DMD_OPENOPTIONLIST,
-                              OpenOptionList().c_str());
     poDriver->pfnIdentify = poInner->pfnIdentify;
     poDriver->pfnOpen = GPUGTiffGuarded<OpenAsGTiff, nullptr>::Call;
-    poDriver->SetMetadataItem(GDAL_DMD_CREATIONOPTIONLIST,
-                              CreationOptionList(false).c_str());
     poDriver->pfnCreate = GPUGTiffGuarded<Create<true>, nullptr>::Call;
     poDriver->pfnCreateCopy = GPUGTiffGuarded<CreateCopy<true>, nullptr>::Call;
     poDriver->pfnDelete = poInner->pfnDelete;
@@ -366,6 +456,7 @@ void RegisterAsGTiff()
     poDriver->pfnGetSubdatasetInfoFunc = poInner->pfnGetSubdatasetInfoFunc;
 #endif
     poManager->RegisterDriver(poDriver);
+    poDriver->ShowLists();
 }
 
 // GDALDataset's open options are protected and set by GDALOpen(), which is not
@@ -424,9 +515,11 @@ GDALDriver *GPUGTiffReady(const gpugtiff::Api *api)
     }
     if (g_poOurs == nullptr)
         g_poOurs = MakeOurs();
+    if (poPresent == nullptr)
+        poManager->RegisterDriver(g_poOurs);
+    g_poOurs->ShowLists();
     if (poPresent != nullptr)
         return g_poOurs;
-    poManager->RegisterDriver(g_poOurs);
     if (GPUGTiffReplaces())
     {
         RegisterAsGTiff();

@@ -34,6 +34,21 @@ bool IsAsExpected(GDALDataset *poDS, const int *panSize, GDALDataType eType)
 }
 }  // namespace
 
+extern "C" void *gpugtiff_shim_open_excerpt(const char *path, const int *size,
+                                            int kind, void **tiff)
+{
+    std::unique_ptr<GDALDataset> poDS(Open(path));
+    if (!poDS || !IsAsExpected(poDS.get(), size, static_cast<GDALDataType>(kind)))
+        return nullptr;
+    *tiff = poDS->GetInternalHandle("TIFF_HANDLE");
+    return poDS.release();
+}
+
+extern "C" void gpugtiff_shim_close_excerpt(void *dataset)
+{
+    delete static_cast<GDALDataset *>(dataset);
+}
+
 extern "C" int gpugtiff_shim_read_excerpt(const char *path, const int *size,
                                           int kind, void *data,
                                           const int64_t *spacing)

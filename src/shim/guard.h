@@ -10,6 +10,18 @@
 
 #include "cpl_error.h"
 
+// Raises a CPLError that tells of an exception; also for what GDAL calls, which a
+// function's own try block ends in.
+inline CPLErr GPUGTiffRaise(const std::exception &oException)
+{
+    if (dynamic_cast<const std::bad_alloc *>(&oException) != nullptr)
+        CPLError(CE_Failure, CPLE_OutOfMemory, "GPUGTiff: out of memory");
+    else
+        CPLError(CE_Failure, CPLE_AppDefined, "GPUGTiff: internal error: %s",
+                 oException.what());
+    return CE_Failure;
+}
+
 // Runs the work; after an exception raises a CPLError and returns `tOtherwise`.
 template <class T, class Work> T GPUGTiffGuard(T tOtherwise, Work &&work)
 {
@@ -17,14 +29,9 @@ template <class T, class Work> T GPUGTiffGuard(T tOtherwise, Work &&work)
     {
         return work();
     }
-    catch (const std::bad_alloc &)
-    {
-        CPLError(CE_Failure, CPLE_OutOfMemory, "GPUGTiff: out of memory");
-    }
     catch (const std::exception &oException)
     {
-        CPLError(CE_Failure, CPLE_AppDefined, "GPUGTiff: internal error: %s",
-                 oException.what());
+        GPUGTiffRaise(oException);
     }
     return tOtherwise;
 }

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "guard.h"
+
 GPUGTiffHollow::GPUGTiffHollow(const std::string &osTarget)
     : m_osTarget(osTarget)
 {
@@ -15,7 +17,8 @@ GPUGTiffHollow::GPUGTiffHollow(const std::string &osTarget)
 
 GPUGTiffHollow::~GPUGTiffHollow()
 {
-    VSIRmdirRecursive(m_osDirectory.c_str());
+    GPUGTiffGuard(-1, [this]
+                  { return VSIRmdirRecursive(m_osDirectory.c_str()); });
 }
 
 std::string GPUGTiffHollow::Beside(const std::string &osFile) const

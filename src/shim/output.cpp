@@ -185,22 +185,27 @@ CPLErr GPUGTiffOutput::CloseInner()
     return eErr;
 }
 
+CPLErr GPUGTiffOutput::Flush(bool bAtClosing)
+{
+    const CPLErr eErr = FlushBands();
+    if (m_poInner == nullptr || (m_poOutput && bAtClosing))
+        return eErr;
+    // Readers find the tags as they are now, and everything beside the file.
+    m_poInner->FlushCache(bAtClosing);
+    if (!m_poOutput)
+        return eErr;
+    // The header is last here as well.
+    const char *pszHollow = m_poHollow->Name().c_str();
+    const bool bWritten =
+        WriteMaskBeside(false) && m_poHollow->MoveSidecars() &&
+        g_poApi->output_flush(m_poOutput.get(), pszHollow) == 0;
+    return bWritten ? eErr : CE_Failure;
+}
+
 FlushResult GPUGTiffOutput::FlushCache(bool bAtClosing)
 {
-    CPLErr eErr = FlushBands();
-    if (m_poInner != nullptr && !(m_poOutput && bAtClosing))
-    {
-        // Readers find the tags as they are now, and everything beside the file.
-        m_poInner->FlushCache(bAtClosing);
-        if (m_poOutput)
-        {
-            // The header is last here as well.
-            const char *pszHollow = m_poHollow->Name().c_str();
-            if (!WriteMaskBeside(false) || !m_poHollow->MoveSidecars() ||
-                g_poApi->output_flush(m_poOutput.get(), pszHollow) != 0)
-                eErr = CE_Failure;
-        }
-    }
+    const CPLErr eErr =
+        GPUGTiffGuard(CE_Failure, [this, bAtClosing] { return Flush(bAtClosing); });
 #if GPUGTIFF_GDAL(3, 7)
     return eErr;
 #else
@@ -211,7 +216,8 @@ FlushResult GPUGTiffOutput::FlushCache(bool bAtClosing)
 #if GPUGTIFF_GDAL(3, 13)
 CPLErr GPUGTiffOutput::Close(GDALProgressFunc pfnProgress, void *pProgressData)
 {
-    const CPLErr eErr = CloseInner();
+    const CPLErr eErr =
+        GPUGTiffGuard(CE_Failure, [this] { return CloseInner(); });
     const CPLErr eBase = GDALDataset::Close(pfnProgress, pProgressData);
     return eErr == CE_None ? eBase : eErr;
 }
@@ -223,7 +229,8 @@ bool GPUGTiffOutput::GetCloseReportsProgress() const
 #elif GPUGTIFF_GDAL(3, 7)
 CPLErr GPUGTiffOutput::Close()
 {
-    const CPLErr eErr = CloseInner();
+    const CPLErr eErr =
+        GPUGTiffGuard(CE_Failure, [this] { return CloseInner(); });
     const CPLErr eBase = GDALDataset::Close();
     return eErr == CE_None ? eBase : eErr;
 }
@@ -270,6 +277,7 @@ CPLErr GPUGTiffOutput::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                  BandMap panBandMap, GSpacing nPixelSpace,
                                  GSpacing nLineSpace, GSpacing nBandSpace,
                                  GDALRasterIOExtraArg *psExtraArg)
+try
 {
     if (!m_poOutput)
         return GDALProxyDataset::IRasterIO(
@@ -307,6 +315,10 @@ CPLErr GPUGTiffOutput::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                   panBandMap, nPixelSpace, nLineSpace,
                                   nBandSpace, psExtraArg);
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 #if GPUGTIFF_GDAL(3, 10)
 CPLErr GPUGTiffOutput::BlockBasedRasterIO(
@@ -314,11 +326,16 @@ CPLErr GPUGTiffOutput::BlockBasedRasterIO(
     void *pData, int nBufXSize, int nBufYSize, GDALDataType eBufType,
     int nBandCount, const int *panBandMap, GSpacing nPixelSpace,
     GSpacing nLineSpace, GSpacing nBandSpace, GDALRasterIOExtraArg *psExtraArg)
+try
 {
     return GDALDataset::BlockBasedRasterIO(
         eRWFlag, nXOff, nYOff, nXSize, nYSize, pData, nBufXSize, nBufYSize,
         eBufType, nBandCount, panBandMap, nPixelSpace, nLineSpace, nBandSpace,
         psExtraArg);
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 #endif
 
@@ -328,12 +345,17 @@ CPLErr GPUGTiffOutput::IBuildOverviews(
     const char *pszResampling, int nOverviews, const int *panOverviewList,
     int nListBands, const int *panBandList, GDALProgressFunc pfnProgress,
     void *pProgressData, CSLConstList papszOptions)
+try
 {
     if (!Realise())
         return CE_Failure;
     return GDALProxyDataset::IBuildOverviews(
         pszResampling, nOverviews, panOverviewList, nListBands, panBandList,
         pfnProgress, pProgressData, papszOptions);
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 
 CPLErr GPUGTiffOutput::AdviseRead(int nXOff, int nYOff, int nXSize, int nYSize,
@@ -359,6 +381,7 @@ bool GPUGTiffOutput::MakesMasksInside()
 }
 
 CPLErr GPUGTiffOutput::CreateMaskBand(int nFlagsIn)
+try
 {
     if (!m_poOutput)
         return GDALProxyDataset::CreateMaskBand(nFlagsIn);
@@ -377,6 +400,10 @@ CPLErr GPUGTiffOutput::CreateMaskBand(int nFlagsIn)
         return CE_Failure;
     m_poMask.reset(new GPUGTiffOutputBand(this, 1, nImage, nRasterYSize));
     return CE_None;
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 
 char **GPUGTiffOutput::GetFileList()

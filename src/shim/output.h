@@ -115,6 +115,7 @@ class GPUGTiffOutput final : public GDALProxyDataset
 
   private:
     CPLErr FlushBands();
+    CPLErr Flush(bool bAtClosing);
     bool WriteMaskBeside(bool bClose);
     CPLErr Finish(bool bClosing);
     CPLErr CloseInner();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "guard.h"
+
 GPUGTiffOutputBand::GPUGTiffOutputBand(GPUGTiffOutput *poDSIn, int nBandIn,
                                        int nImage, int nRows)
     : m_nImage(nImage)
@@ -29,8 +31,13 @@ GDALRasterBand *GPUGTiffOutputBand::Inner() const
 }
 
 CPLErr GPUGTiffOutputBand::FlushCache(bool bAtClosing)
+try
 {
     return GDALRasterBand::FlushCache(bAtClosing);
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 
 CPLErr GPUGTiffOutputBand::WriteWindow(int nXOff, int nYOff, int nXSize,
@@ -55,6 +62,7 @@ CPLErr GPUGTiffOutputBand::WriteWindow(int nXOff, int nYOff, int nXSize,
 
 CPLErr GPUGTiffOutputBand::IReadBlock(int nBlockXOff, int nBlockYOff,
                                       void *pImage)
+try
 {
     if (Owner()->Output() == nullptr)
     {
@@ -68,9 +76,14 @@ CPLErr GPUGTiffOutputBand::IReadBlock(int nBlockXOff, int nBlockYOff,
                ? CE_None
                : CE_Failure;
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 CPLErr GPUGTiffOutputBand::IWriteBlock(int nBlockXOff, int nBlockYOff,
                                        void *pImage)
+try
 {
     if (Owner()->Output() == nullptr)
     {
@@ -96,6 +109,10 @@ CPLErr GPUGTiffOutputBand::IWriteBlock(int nBlockXOff, int nBlockYOff,
                ? CE_None
                : CE_Failure;
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 CPLErr GPUGTiffOutputBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                      int nXSize, int nYSize, void *pData,
@@ -103,6 +120,7 @@ CPLErr GPUGTiffOutputBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                      GDALDataType eBufType,
                                      GSpacing nPixelSpace, GSpacing nLineSpace,
                                      GDALRasterIOExtraArg *psExtraArg)
+try
 {
     if (Owner()->Output() == nullptr)
         return GDALProxyRasterBand::IRasterIO(
@@ -123,6 +141,10 @@ CPLErr GPUGTiffOutputBand::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                      pData, nBufXSize, nBufYSize, eBufType,
                                      nPixelSpace, nLineSpace, psExtraArg);
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 // A view of the file, which must be there.
 CPLVirtualMem *GPUGTiffOutputBand::GetVirtualMemAuto(GDALRWFlag eRWFlag,
@@ -137,9 +159,14 @@ CPLVirtualMem *GPUGTiffOutputBand::GetVirtualMemAuto(GDALRWFlag eRWFlag,
 }
 
 CPLErr GPUGTiffOutputBand::Fill(double dfReal, double dfImaginary)
+try
 {
     return Owner()->Output() ? GDALRasterBand::Fill(dfReal, dfImaginary)
                              : GDALProxyRasterBand::Fill(dfReal, dfImaginary);
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 
 int GPUGTiffOutputBand::IGetDataCoverageStatus(int nXOff, int nYOff, int nXSize,
@@ -299,6 +326,7 @@ CPLErr GPUGTiffOutputBand::GetHistogram(double dfMin, double dfMax,
                                         int bIncludeOutOfRange, int bApproxOK,
                                         GDALProgressFunc pfnProgress,
                                         void *pProgressData)
+try
 {
     // GTiff remembers histograms (.aux.xml), and can be handed one of this kind
     // only.
@@ -315,6 +343,10 @@ CPLErr GPUGTiffOutputBand::GetHistogram(double dfMin, double dfMax,
         GDALProxyRasterBand::SetDefaultHistogram(dfMin, dfMax, nBuckets,
                                                  panHistogram);
     return eErr;
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 
 CPLErr GPUGTiffOutputBand::AdviseRead(int, int, int, int, int, int,

@@ -228,6 +228,7 @@ CPLErr GPUGTiffDataset::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                   BandMap panBandMap, GSpacing nPixelSpace,
                                   GSpacing nLineSpace, GSpacing nBandSpace,
                                   GDALRasterIOExtraArg *psExtraArg)
+try
 {
     const bool bPlain = GPUGTiffIsPlain(nXOff, nYOff, nXSize, nYSize, nBufXSize,
                                         nBufYSize, psExtraArg);
@@ -269,6 +270,10 @@ CPLErr GPUGTiffDataset::IRasterIO(GDALRWFlag eRWFlag, int nXOff, int nYOff,
                                   panBandMap, nPixelSpace, nLineSpace,
                                   nBandSpace, psExtraArg);
 }
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
+}
 
 #if GPUGTIFF_GDAL(3, 10)
 CPLErr GPUGTiffDataset::BlockBasedRasterIO(
@@ -276,11 +281,16 @@ CPLErr GPUGTiffDataset::BlockBasedRasterIO(
     void *pData, int nBufXSize, int nBufYSize, GDALDataType eBufType,
     int nBandCount, const int *panBandMap, GSpacing nPixelSpace,
     GSpacing nLineSpace, GSpacing nBandSpace, GDALRasterIOExtraArg *psExtraArg)
+try
 {
     return GDALDataset::BlockBasedRasterIO(
         eRWFlag, nXOff, nYOff, nXSize, nYSize, pData, nBufXSize, nBufYSize,
         eBufType, nBandCount, panBandMap, nPixelSpace, nLineSpace, nBandSpace,
         psExtraArg);
+}
+catch (const std::exception &oException)
+{
+    return GPUGTiffRaise(oException);
 }
 #endif
 

@@ -86,9 +86,19 @@ impl Excerpt {
         self.directory.difference(&other.directory, ignored)
     }
 
+    /// Whether it has tiles rather than strips.
+    pub fn is_tiled(&self) -> bool {
+        self.tiled
+    }
+
     /// Whether the last sample is alpha that the others were not multiplied by: LERC makes a mask of it.
     pub fn ends_with_alpha(&self) -> bool {
         self.directory.last_short(tag::EXTRA_SAMPLES) == Some(UNASSOCIATED_ALPHA)
+    }
+
+    /// Whether tiles are stored as they are.
+    pub fn is_uncompressed(&self) -> bool {
+        self.directory.last_short(tag::COMPRESSION).is_none_or(|compression| compression == 1)
     }
 
     /// How many samples of luma stand for one of chroma, across and down.

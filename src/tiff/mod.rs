@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod array;
+pub mod complete;
 pub mod directory;
 pub mod excerpt;
 #[cfg(test)]

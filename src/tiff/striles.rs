@@ -80,15 +80,22 @@ impl Striles {
     ) -> Result<Vec<Option<ByteRange>>> {
         let indices = memory::collect(indices, OFFSETS)?;
         let file_len = source.len();
-        let offsets = self.offsets.get(source, &indices, file_len)?;
-        let counts = match &self.counts {
-            Counts::Stored(array) => array.get(source, &indices, file_len)?,
-            Counts::Computed(len) => memory::repeated(*len, indices.len(), OFFSETS)?,
-        };
-        let entries = indices.iter().zip(offsets.into_iter().zip(counts));
+        let stored = self.stored(source, &indices)?;
+        let entries = indices.iter().zip(stored);
         let ranges =
             entries.map(|(index, (offset, len))| self.check(*index, offset, len, file_len));
         memory::try_collect(ranges, OFFSETS)
+    }
+
+    /// Offsets and lengths as the file has them, whether they can be right or not.
+    pub fn stored(&self, source: &dyn ByteSource, indices: &[u64]) -> Result<Vec<(u64, u64)>> {
+        let file_len = source.len();
+        let offsets = self.offsets.get(source, indices, file_len)?;
+        let counts = match &self.counts {
+            Counts::Stored(array) => array.get(source, indices, file_len)?,
+            Counts::Computed(len) => memory::repeated(*len, indices.len(), OFFSETS)?,
+        };
+        memory::collect(offsets.into_iter().zip(counts), OFFSETS)
     }
 
     /// What the file says of where many tiles begin; lengths are not looked at.

@@ -59,6 +59,8 @@ pub const TILE_BYTE_COUNTS: u16 = 325;
 pub const SAMPLE_FORMAT: u16 = 339;
 /// DataType, SGI's predecessor of SampleFormat.
 pub const DATA_TYPE: u16 = 32996;
+/// GDAL_NODATA, a number as text.
+pub const GDAL_NODATA: u16 = 42113;
 /// LercParameters.
 pub const LERC_PARAMETERS: u16 = 50674;
 /// ImageDepth, SGI's volumes.

@@ -8,6 +8,7 @@
  * SINKFAULT_NO_TMPFILE=1: no file of the folder can be opened without a name. SINKFAULT_LINK=errno,
  * SINKFAULT_RENAME=errno: no file can be linked, or renamed.
  * SINKFAULT_HOLES=1: writes of 64 KiB or more leave a hole instead (for files that are too large for a test).
+ * SINKFAULT_LOSE=n: from the n-th call on, vectors of the target are said to be written and are not.
  * SINKFAULT_LOG=file: a line per call, "n operation target|other bytes". */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -26,7 +27,7 @@
 #include <unistd.h>
 
 static char folder[4096], target[4096];
-static long only, fail_call, error_code, sticky, kill_byte, flush_at_kill, holes, no_tmpfile, link_error, rename_error;
+static long only, fail_call, error_code, sticky, kill_byte, flush_at_kill, holes, lose, no_tmpfile, link_error, rename_error;
 static int log_fd = -1, ready;
 static atomic_long calls, bytes, faults;
 
@@ -58,6 +59,7 @@ __attribute__((constructor)) static void start(void)
 {
     const char *dir = getenv("SINKFAULT_DIR"), *file = getenv("SINKFAULT_TARGET");
     holes = number("SINKFAULT_HOLES");
+    lose = number("SINKFAULT_LOSE");
     no_tmpfile = number("SINKFAULT_NO_TMPFILE");
     link_error = number("SINKFAULT_LINK");
     rename_error = number("SINKFAULT_RENAME");
@@ -161,6 +163,7 @@ static ssize_t vector(int fd, const struct iovec *v, int n, off64_t at)
     size_t len = 0, done = 0;
     for (int i = 0; i < n; i++) len += v[i].iov_len;
     if (counted("write", who, len)) return -1;
+    if (lose && who == 1 && calls >= lose) return (ssize_t)len;
     if (holes && who == 1 && len >= 65536) return hole(fd, len, at) ? -1 : (ssize_t)len;
     size_t may = allowed(who, len);
     if (!to_kill(who)) return at < 0 ? syscall(SYS_writev, fd, v, n) : syscall(SYS_pwritev, fd, v, n, at, 0);

@@ -48,7 +48,7 @@ def build(folder):
 
 
 def env(library, target, **settings):
-    """The environment that puts a process under the library: FAIL, ERRNO, STICKY, KILL, FLUSH, HOLES, LOG, ONLY."""
+    """The environment that puts a process under the library: FAIL, ERRNO, STICKY, KILL, FLUSH, HOLES, LOSE, LOG, ONLY."""
     out = {"LD_PRELOAD": library, "SINKFAULT_DIR": os.path.dirname(str(target)), "SINKFAULT_TARGET": str(target)}
     return {**out, **{"SINKFAULT_" + k: str(v) for k, v in settings.items()}}
 

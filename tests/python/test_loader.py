@@ -194,6 +194,34 @@ def test_registering_maps_one_gdal_and_nothing_heavy(autoload):
     assert not [path for path in mapped if HEAVY.search(os.path.basename(path))], mapped
 
 
+def test_registering_maps_two_files(autoload, tmp_path):
+    """The loader and the driver: all else that the driver links was there with GDAL."""
+    more = autoload()[2] - autoload(str(tmp_path))[2]
+    assert sorted(re.sub(r"\d+\.\d+", "", os.path.basename(path.strip())) for path in more) == [
+        "gdal_GPUGTiff.so", "libgpugtiff-gdal.so"], more  # fmt: skip
+
+
+LISTS = """
+import sys
+from osgeo import gdal
+for name in sys.argv[1:]:
+    driver = gdal.GetDriverByName(name)
+    driver.SetMetadataItem("NEW", "1")
+    for item in ("DMD_OPENOPTIONLIST", "DMD_CREATIONOPTIONLIST"):
+        one = driver.GetMetadataItem(item)
+        assert "BATCH_MB" in one and one == driver.GetMetadata()[item] and gdal.ParseXMLString(one) is not None
+        assert driver.GetMetadataItem(item, "OTHER") is None and item not in driver.GetMetadata("OTHER")
+    driver.SetMetadataItem("NEWER", "1")
+    assert driver.GetMetadata()["NEWER"] == driver.GetMetadata()["NEW"] == "1" and len(driver.GetMetadata()) > 10
+"""
+
+
+def test_lists_of_options_are_made_when_asked_for():
+    """By their names and among all items, under our name and in GTiff's place."""
+    done = harness.run_python(LISTS, "GPUGTiff", "GTiff", env={"GPUGTIFF_REPLACE_GTIFF": "YES"})
+    assert done.returncode == 0, done.stderr
+
+
 FIRST_OPEN = """
 import sys
 from osgeo import gdal

@@ -22,7 +22,10 @@ CASES = [
     (I32, 2, dict(COMPRESS="LERC_DEFLATE")), (U16, 3, dict(COMPRESS="LZMA", LZMA_PRESET=1, PREDICTOR=2)),
     (F32, 1, dict(COMPRESS="LZMA", LZMA_PRESET=1, PREDICTOR=3)), (B, 1, dict(COMPRESS="CCITTFAX4", NBITS=1)),
     (U16, 3, dict(COMPRESS="NONE", NBITS=12)), (B, 2, dict(COMPRESS="DEFLATE", NBITS=7, ENDIANNESS="BIG")),
-    (F32, 1, dict(COMPRESS="ZSTD", NBITS=16)),
+    (F32, 1, dict(COMPRESS="ZSTD", NBITS=16)), (B, 3, dict(COMPRESS="NONE", DISCARD_LSB=2)),
+    (U16, 3, dict(COMPRESS="DEFLATE", PREDICTOR=2, DISCARD_LSB="1,3,5")), (I32, 2, dict(COMPRESS="LZW", DISCARD_LSB=3)),
+    (F32, 1, dict(COMPRESS="ZSTD", PREDICTOR=3, DISCARD_LSB=12)), (B, 1, dict(COMPRESS="JPEG", DISCARD_LSB=4)),
+    (U16, 2, dict(COMPRESS="PACKBITS", DISCARD_LSB="4,0", ENDIANNESS="BIG")), (F32, 2, dict(COMPRESS="LERC", DISCARD_LSB=9)),
 ]  # fmt: skip
 name = lambda case: ",".join(map(str, [case[1], *case[2].values()]))  # noqa: E731
 
@@ -129,6 +132,58 @@ def test_read_back_rewritten_and_overviews(tmp_path, case):
         info = harness.open_gtiff(str(path))
         made.append((back, info.ReadRaster(), info.GetRasterBand(1).GetOverviewCount()))
     assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("codec", ["NONE", "DEFLATE", "LZMA"])
+@pytest.mark.parametrize("kind", [B, U16, F32, gdal.GDT_Int64], ids=gdal.GetDataTypeName)
+@pytest.mark.parametrize("by_copy", [True, False], ids=["copy", "create"])
+def test_discarded_bits_keep_the_nodata_value(tmp_path, codec, kind, by_copy):
+    """Which is not rounded, nor do others become it, and edge tiles are padded with it."""
+    written.ours_only()
+    options, made = dict(COMPRESS=codec, DISCARD_LSB=20 if kind == F32 else 3, **LAYOUTS[0]), []
+    have(options)
+    src = source(kind, 1, {})
+    src.GetRasterBand(1).SetNoDataValue(69)
+    assert b"\x45" in src.ReadRaster(buf_type=B)
+    for driver in ("GTiff", written.DRIVER):
+        made.append(tmp_path / (driver + ".tif"))
+        if by_copy:
+            ds = written.copy(made[-1], src, driver, NUM_THREADS=1, **options)
+        else:
+            ds = written.create(made[-1], (1, *SHAPE), kind, driver, NUM_THREADS=1, **options)
+            ds.GetRasterBand(1).SetNoDataValue(69)
+            ds.WriteRaster(0, 0, SHAPE[1], SHAPE[0], src.ReadRaster())
+        assert ds is not None, gdal.GetLastErrorMsg()
+    written.check_by_us(ds, str(options))
+    ds = None
+    same_file(made[1], made[0], options, str(options))
+    pixels = np.frombuffer(written.read_gtiff(made[1]), harness.open_gtiff(str(made[1])).ReadAsArray().dtype)
+    before = src.ReadAsArray().ravel()
+    assert kind == gdal.GDT_Int64 or ((pixels == 69) == (before == 69)).all() and (pixels != before).any()
+
+
+def test_bits_of_a_paletted_image_are_kept(tmp_path):
+    """GTiff warns, once, and ignores the option; a table that comes after Create() is none of its business."""
+    written.ours_only()
+    src, table, made = source(B, 1, {}), gdal.ColorTable(), []
+    table.SetColorEntry(255, (1, 2, 3))
+    for late in (False, True):
+        for driver in ("GTiff", written.DRIVER):
+            made.append(tmp_path / ("%s%d.tif" % (driver, late)))
+            src.GetRasterBand(1).SetColorTable(None if late else table)
+            options = dict(COMPRESS="DEFLATE", DISCARD_LSB=3, **LAYOUTS[0])
+            with harness.Errors() as errors:
+                if late:
+                    ds = written.create(made[-1], (1, *SHAPE), B, driver, **options)
+                    ds.GetRasterBand(1).SetColorTable(table)
+                    ds.WriteRaster(0, 0, SHAPE[1], SHAPE[0], src.ReadRaster())
+                else:
+                    ds = written.copy(made[-1], src, driver, **options)
+            assert len(["paletted" in text for text in errors]) == (not late), list(errors)
+        written.check_by_us(ds)
+        ds = None
+        same_file(made[-1], made[-2], options, "late" if late else "copied", bytes_too=late)
+        assert (written.read_gtiff(made[-1]) == src.ReadRaster()) == (not late)
 
 
 @pytest.mark.parametrize("codec", ["JPEG", "LZMA", "LERC", "WEBP"])

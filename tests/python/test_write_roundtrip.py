@@ -268,7 +268,7 @@ def test_what_no_engine_of_ours_has(tmp_path, options, by_copy):
     assert written.tags(made[0]) == written.tags(made[1])
 
 
-DEBUGGED = [(dict(DISCARD_LSB=2), "written by GTiff: DISCARD_LSB=2"), (dict(COMPRESS="JPEG"), None),
+DEBUGGED = [(dict(COPY_SRC_OVERVIEWS="YES"), "written by GTiff: COPY_SRC_OVERVIEWS=YES"), (dict(COMPRESS="JPEG"), None),
             (dict(NBITS=7), None), (dict(COMPRESS="LZW"), None)]  # fmt: skip
 
 

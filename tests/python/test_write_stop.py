@@ -16,12 +16,17 @@ from osgeo import gdal
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
 TILES = dict(TILED="YES", BLOCKXSIZE=128, BLOCKYSIZE=128)
+LEFT = dict(COPY_SRC_OVERVIEWS="YES")  # to GTiff
 # (source has a mask, options, configuration)
 COPIES = {
     "swaths": (False, dict(TILES, COMPRESS="DEFLATE", ZLEVEL=9, COPY_TILES="NO", BATCH_MB=1), {}),
     "recoded": (False, dict(TILES, COMPRESS="ZSTD", ZSTD_LEVEL=9, BATCH_MB=1), {}),
     "copied": (False, dict(TILES, COMPRESS="LZW"), {}),
     "mask and world file beside": (True, dict(TILES, COMPRESS="ZSTD", TFW="YES"), {"GDAL_TIFF_INTERNAL_MASK": "NO"}),
+    "by GTiff": (False, dict(TILES, COMPRESS="DEFLATE", COPY_SRC_OVERVIEWS="YES"), {}),
+    "by GTiff, with files beside": (
+        True, dict(TILES, COMPRESS="LZW", COPY_SRC_OVERVIEWS="YES", TFW="YES", PROFILE="BASELINE"),
+        {"GDAL_TIFF_INTERNAL_MASK": "NO"}),
 }
 
 
@@ -76,7 +81,8 @@ def test_a_signal_leaves_nothing_or_the_finished_file(name, tmp_path, total):
             harness.same_bytes(written.read_gtiff(target), want, where)
 
 
-def test_no_name_while_it_is_written(tmp_path):
+@pytest.mark.parametrize("by_gtiff", [False, True], ids=["by us", "by GTiff"])
+def test_no_name_while_it_is_written(tmp_path, by_gtiff):
     """Nothing is in the folder when the progress function is called, and the mode is that of any new file."""
     written.ours_only()
     target, seen = fresh(tmp_path), []
@@ -84,18 +90,20 @@ def test_no_name_while_it_is_written(tmp_path):
     before = os.umask(0o027)
     try:
         ds = written.copy(target, source, callback=lambda *_: seen.append(os.listdir(target.parent)) or 1,
-                          COMPRESS="LZW", BATCH_MB=1)  # fmt: skip
+                          COMPRESS="LZW", BATCH_MB=1, **(LEFT if by_gtiff else {}))  # fmt: skip
     finally:
         os.umask(before)
-    assert ds is not None and len(seen) > 3 and not any(seen), seen
+    assert ds is not None and ds.GetDescription() == str(target) and written.counter(ds, written.BY_GTIFF) == by_gtiff
+    assert len(seen) > 3 and not any(seen), seen
     assert os.listdir(target.parent) == ["o.tif"] and stat.S_IMODE(target.stat().st_mode) == 0o640
 
 
 KEEP = "QUIET_DELETE_ON_CREATE_COPY"
 
 
+@pytest.mark.parametrize("by_gtiff", [False, True], ids=["by us", "by GTiff"])
 @pytest.mark.parametrize("kind", ["file", "text", "link", "dangling"])
-def test_what_has_the_name_stays_until_the_copy_is_finished(tmp_path, kind):
+def test_what_has_the_name_stays_until_the_copy_is_finished(tmp_path, kind, by_gtiff):
     """A file, or a symbolic link: after a stop it is as it was, and a finished copy takes its place."""
     written.ours_only()
     target, other = fresh(tmp_path), tmp_path / "other.tif"
@@ -106,7 +114,7 @@ def test_what_has_the_name_stays_until_the_copy_is_finished(tmp_path, kind):
         old.write_text("some text") if kind == "text" else written.noise_source(old, 50, 40)
     before = old.read_bytes() if kind != "dangling" else None
     raster = written.Raster(harness.rng("old"), "uint8", (1, 900, 900))
-    options = {"COMPRESS": "LZW", "BATCH_MB": 1, KEEP: "NO"}
+    options = {"COMPRESS": "LZW", "BATCH_MB": 1, KEEP: "NO", **(LEFT if by_gtiff else {})}
     with harness.Errors():
         assert written.copy(target, raster.mem(), callback=lambda p, *_: int(p < 0.5), **options) is None
     assert os.listdir(target.parent) == ["o.tif"] and target.is_symlink() == (kind in ("link", "dangling"))
@@ -121,19 +129,21 @@ COPY = """
 import sys
 import harness, written
 source = harness.open_gtiff(sys.argv[1])
-sys.exit(int(written.copy(sys.argv[2], source, **{"%s": "NO"}) is None))
+options = dict(word.split("=") for word in sys.argv[3:])
+sys.exit(int(written.copy(sys.argv[2], source, **{"%s": "NO"}, **options) is None))
 """ % KEEP
 
 
+@pytest.mark.parametrize("by_gtiff", [False, True], ids=["by us", "by GTiff"])
 @pytest.mark.parametrize("call,errno", [("LINK", sinkfault.ENOSPC), ("RENAME", sinkfault.EIO)])
-def test_a_name_that_cannot_be_given_costs_no_older_file(library, tmp_path, call, errno):
+def test_a_name_that_cannot_be_given_costs_no_older_file(library, tmp_path, call, errno, by_gtiff):
     written.ours_only()
     source, target = written.noise_source(tmp_path / "s.tif", 300, 200), fresh(tmp_path)
     env = sinkfault.env(library, target, **{call: errno})
     if call == "RENAME":
         written.noise_source(target, 50, 40)
     before = target.read_bytes() if target.exists() else None
-    done = harness.run_python(COPY, source, target, env=env)
+    done = harness.run_python(COPY, source, target, *written.option_list(LEFT if by_gtiff else {}), env=env)
     assert done.returncode == 1 and "cannot give %s its name" % target in done.stderr, done.stderr
     assert os.listdir(target.parent) == ([] if before is None else ["o.tif"])
     assert before is None or target.read_bytes() == before
@@ -223,3 +233,15 @@ def test_an_exception_in_the_progress_function_stops_it(tmp_path, capfd):
         assert written.copy(target, raster.mem(), callback=callback, COMPRESS="LZW", BATCH_MB=1) is None
     assert errors.failures() and os.listdir(target.parent) == []
     assert "KeyboardInterrupt" in capfd.readouterr().err
+
+
+def test_gtiff_says_the_targets_name(tmp_path):
+    """It writes under another one, which no message mentions; and what it reports is the caller's to see."""
+    written.ours_only()
+    target, pixels = fresh(tmp_path), written.Raster(harness.rng("seven"), "uint8", (7, 100, 90))
+    with harness.Errors() as errors:
+        assert written.copy(target, pixels.mem(), COMPRESS="JPEG", NBITS=99, **LEFT) is None
+        last = gdal.GetLastErrorMsg()
+    assert errors.failures() and last == errors.failures()[-1], list(errors)
+    assert "vsigpugtiff" not in errors.text() and str(target) in errors.text(), list(errors)
+    assert os.listdir(target.parent) == []

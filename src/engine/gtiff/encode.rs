@@ -71,6 +71,8 @@ pub struct Shape {
     pub tiled: bool,
     /// Bands that have tiles of their own, or 1.
     pub planes: usize,
+    /// A tile's bytes depend on which plane it is of.
+    pub apart: bool,
 }
 
 /// The engine for one image that is being written.
@@ -106,7 +108,7 @@ impl GtiffEncoder {
             size: [width, height],
             window: Part { x: 0, y: 0, width, height },
             bands: spec.samples,
-            plane: self.shape.plane(self.compression, 0),
+            plane: self.shape.plane(0),
             sample_bytes: spec.sample.bytes(),
             pixels: &pixels,
             row_bytes,
@@ -150,8 +152,7 @@ impl GtiffEncoder {
             let follows = |run: &&mut Range<usize>| {
                 let above = &batch.tiles[run.end - 1];
                 let is_whole = above.inside.is_none() && above.rows == batch.spec.height;
-                let alike = self.shape.plane(self.compression, above.id)
-                    == self.shape.plane(self.compression, job.id);
+                let alike = self.shape.plane(above.id) == self.shape.plane(job.id);
                 run.len() < most && is_whole && job.inside.is_none() && alike
             };
             match runs.last_mut().filter(follows) {
@@ -194,7 +195,7 @@ impl GtiffEncoder {
             Some(_) => self.shape.stand_in(self.compression, batch.tiles[*last].id, window),
             None => ([width, height], window, 0),
         };
-        let plane = self.shape.plane(self.compression, batch.tiles[*last].id);
+        let plane = self.shape.plane(batch.tiles[*last].id);
         let tiles = |i: usize| size[i].div_ceil(self.shape.tile[i].max(1));
         let index = index + plane.map_or(0, |(plane, _)| plane * tiles(0) * tiles(1)) as u64;
         let order = FileOrder {
@@ -278,10 +279,10 @@ impl Shape {
         [0, 1].map(|i| self.size[i].div_ceil(self.tile[i].max(1)).max(1))
     }
 
-    /// The plane of a tile and how many there are, if the codec stores which one it is.
-    fn plane(&self, compression: u16, id: u64) -> Option<(usize, usize)> {
+    /// The plane of a tile and how many there are, if it matters which one it is.
+    fn plane(&self, id: u64) -> Option<(usize, usize)> {
         let [across, down] = self.tiles();
-        let numbered = compression == JPEG && self.planes > 1;
+        let numbered = self.apart && self.planes > 1;
         numbered.then(|| (id as usize / (across * down), self.planes))
     }
 
@@ -404,7 +405,8 @@ mod tests {
 
     #[test]
     fn a_tile_at_the_edge_keeps_its_size() {
-        let shape = Shape { size: [500, 300], tile: [64, 128], tiled: true, planes: 1 };
+        let shape =
+            Shape { size: [500, 300], tile: [64, 128], tiled: true, planes: 1, apart: false };
         let window = Part { x: 0, y: 0, width: 500 - 7 * 64, height: 128 };
         // The last column of the second row of eight.
         let (size, placed, index) = shape.stand_in(JPEG, 15, window);

@@ -1,20 +1,24 @@
 //! Codecs that only GDAL has: JPEG, WEBP, LERC, LZMA, JXL, CCITT, odd bit depths, YCbCr.
 //!
 //! A worker cuts tiles out of their file as a small TIFF in memory ([`Excerpt`]) and has GDAL's
-//! plain GTiff driver read that. The file itself is never opened a second time. Whoever knows GDAL
-//! hands the reader in ([`provide`]).
+//! plain GTiff driver read that. The file itself is never opened a second time. Where GTiff would
+//! show a tile's samples as libtiff decodes them, the small TIFF is opened once for many tiles, and
+//! its libtiff handle decodes them ([`Decoder`]). Whoever knows GDAL hands both in ([`provide`]).
 //!
 //! Invariant: a tile is delivered only if GTiff said nothing about it, not even a warning. Every
 //! other tile is an error, and the dataset that has the file open says what GTiff makes of it.
 #![forbid(unsafe_code)]
 
+mod decoders;
 pub mod encode;
 mod jpeg;
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
+pub use self::decoders::Decoder;
+use self::decoders::{Likeness, Owner};
 pub use self::jpeg::{Sampling, sampling};
 
 use super::cpu::{self, Bytes};
@@ -55,14 +59,40 @@ pub struct Order<'a> {
     pub samples: &'a mut [u8],
 }
 
-/// Reads, on any thread, or tells what GTiff said.
-pub type Reader = fn(Order<'_>) -> std::result::Result<(), String>;
+/// What a decoder is made of: a TIFF in memory that holds one tile.
+pub struct Opening {
+    /// The TIFF.
+    pub file: Vec<u8>,
+    /// Columns of the image.
+    pub width: usize,
+    /// Rows of the image.
+    pub height: usize,
+    /// Bands.
+    pub bands: usize,
+    /// GDAL's number for the type of the samples.
+    pub kind: u32,
+    /// A tile rather than a strip.
+    pub tiled: bool,
+    /// Bytes of the pixels of a whole tile.
+    pub tile_bytes: usize,
+}
 
-static READER: OnceLock<Reader> = OnceLock::new();
+/// Makes a decoder of any tile of the same directory and height, if it can.
+pub type Opener = fn(Opening) -> Option<Box<dyn Decoder>>;
 
-/// Hands in the reader of this process; the first one stays.
-pub fn provide(reader: Reader) {
-    let _ = READER.set(reader);
+/// What only GDAL can do, on any thread.
+pub struct Gdal {
+    /// Reads, or tells what GTiff said.
+    pub read: fn(Order<'_>) -> std::result::Result<(), String>,
+    /// What opens decoders, if GDAL's libtiff can be called.
+    pub opener: fn() -> Option<Opener>,
+}
+
+static GDAL: OnceLock<Gdal> = OnceLock::new();
+
+/// Hands in the GDAL of this process; the first one stays.
+pub fn provide(gdal: Gdal) {
+    let _ = GDAL.set(gdal);
 }
 
 /// How the tiles of one directory are cut out of their file.
@@ -74,6 +104,10 @@ pub struct Cut {
     pub sampling: Option<Sampling>,
     /// GTiff converts colours, and does not look at the columns of a tile beyond the image.
     pub converted: bool,
+    /// GTiff shows samples just as libtiff decodes them.
+    pub plain: bool,
+    /// The codec is JPEG.
+    pub jpeg: bool,
 }
 
 /// The engine for one directory.
@@ -81,12 +115,18 @@ pub struct Cut {
 pub struct GtiffEngine {
     cut: Cut,
     kind: u32,
+    decoders: Arc<Owner>,
 }
 
 impl GtiffEngine {
     /// An engine for tiles that are cut so, whose samples have GDAL's type `kind`.
     pub fn new(cut: Cut, kind: u32) -> GtiffEngine {
-        GtiffEngine { cut, kind }
+        GtiffEngine { cut, kind, decoders: Arc::new(Owner::new()) }
+    }
+
+    /// What opens decoders of its tiles.
+    fn opener(&self) -> Option<Opener> {
+        GDAL.get().filter(|_| self.cut.plain).and_then(|gdal| (gdal.opener)())
     }
 }
 
@@ -169,12 +209,18 @@ impl Work {
     fn runs(&self) -> Vec<Range<usize>> {
         let (tiles, spec) = (&self.batch.tiles, &self.batch.spec);
         let share = tiles.len() / (GROUPS * self.batch.threads.max(1));
-        let most = (GROUP_BYTES / spec.tile_bytes().max(1)).min(share).clamp(1, GROUP_TILES);
+        let most = match self.engine.opener() {
+            Some(_) => 1,
+            None => (GROUP_BYTES / spec.tile_bytes().max(1)).min(share).clamp(1, GROUP_TILES),
+        };
         let mut runs: Vec<Range<usize>> = Vec::new();
         for (i, tile) in tiles.iter().enumerate() {
             let follows = |run: &&mut Range<usize>| {
                 let above = &tiles[run.end - 1];
-                let alike = above.columns == tile.columns || !self.engine.cut.converted;
+                // Where uncompressed tiles differ in size, libtiff estimates: a short one would get bytes of
+                // the next.
+                let alike = (above.columns == tile.columns || !self.engine.cut.converted)
+                    && (above.len == tile.len || !self.engine.cut.excerpt.is_uncompressed());
                 run.len() < most && above.rows == spec.height && alike
             };
             match runs.last_mut().filter(follows) {
@@ -193,13 +239,70 @@ impl Work {
         sink: &dyn PixelSink,
         failed: &mut Vec<TileError>,
     ) {
-        match self.try_run(scratch, run.clone(), sink) {
+        let done = match self.engine.opener().filter(|_| run.len() == 1) {
+            Some(opener) => self.try_tile(scratch, run.start, opener, sink),
+            None => self.try_run(scratch, run.clone(), sink),
+        };
+        match done {
             Ok(()) => {}
             Err(error) if run.len() == 1 => {
                 failed.push(TileError { id: self.batch.tiles[run.start].id, error });
             }
             Err(_) => run.for_each(|i| self.decode_run(scratch, i..i + 1, sink, failed)),
         }
+    }
+
+    /// Decodes a tile by a decoder that is kept.
+    fn try_tile(
+        &self,
+        scratch: &mut Scratch,
+        index: usize,
+        opener: Opener,
+        sink: &dyn PixelSink,
+    ) -> Result<()> {
+        let (tile, spec, engine) = (&self.batch.tiles[index], &*self.batch.spec, &self.engine);
+        let height = if engine.cut.excerpt.is_tiled() { spec.height } else { tile.rows };
+        let bytes = room(&mut scratch.file, tile.len)?;
+        self.bytes.copy(&self.batch, index, bytes)?;
+        self.check_sampling(tile, bytes)?;
+        let tables = if engine.cut.jpeg { jpeg::tables(bytes) } else { Some(0) };
+        let alike = tables
+            .filter(|_| height * spec.row_bytes() <= KEEP_BYTES)
+            .map(|tables| Likeness { height, tables });
+        let kept = alike.and_then(|alike| engine.decoders.take(alike));
+        let Some(mut decoder) = kept.or_else(|| self.open(opener, bytes, height)) else {
+            return self.try_run(scratch, index..index + 1, sink);
+        };
+        // As GTiff: all of a tile, also where the image ends before it does.
+        let pixels = room(&mut scratch.pixels, height * spec.row_bytes())?;
+        // A WEBP stream narrower than its tile leaves the rest as it was, and says nothing.
+        pixels.fill(0);
+        decoder.decode(bytes, pixels).map_err(|what| says(&what, tile))?;
+        if let Some(alike) = alike {
+            engine.decoders.give(alike, decoder);
+        }
+        let rows = tile.rows.min(height);
+        let inside = &pixels[..rows * spec.row_bytes()];
+        sink.put(tile.id, Pixels::whole(inside, rows, spec.row_bytes()));
+        Ok(())
+    }
+
+    /// A decoder of tiles of some height, made of the bytes of one.
+    fn open(&self, opener: Opener, bytes: &[u8], height: usize) -> Option<Box<dyn Decoder>> {
+        let (spec, excerpt) = (&*self.batch.spec, &self.engine.cut.excerpt);
+        let size = [spec.width, height, height].map(|n| n as u32);
+        let mut file = excerpt.front(size, &[bytes.len()]).ok()?;
+        file.try_reserve_exact(bytes.len()).ok()?;
+        file.extend_from_slice(bytes);
+        opener(Opening {
+            file,
+            width: spec.width,
+            height,
+            bands: spec.samples,
+            kind: self.engine.kind,
+            tiled: excerpt.is_tiled(),
+            tile_bytes: height * spec.row_bytes(),
+        })
     }
 
     fn try_run(
@@ -216,12 +319,11 @@ impl Work {
         self.gather(scratch, run, [width, spec.height.min(height), height].map(|n| n as u32))?;
         let sample_bytes = spec.sample.bytes();
         let bands = room(&mut scratch.bands, spec.samples * sample_bytes * width * height)?;
-        let failed = |what: String| Error::corrupt(format!("GTiff says '{what}'"), first.offset);
-        let read = READER.get().ok_or_else(|| failed("no reader".into()))?;
+        let read = GDAL.get().ok_or_else(|| says("no reader", first))?.read;
         let (kind, file) = (self.engine.kind, &*scratch.file);
         let samples = &mut *bands;
         read(Order { file, width, height, bands: spec.samples, kind, sample_bytes, samples })
-            .map_err(failed)?;
+            .map_err(|what| says(&what, first))?;
         let pixels = side_by_side(spec, [width, height], bands, &mut scratch.pixels)?;
         let mut rest = pixels;
         for tile in tiles {
@@ -270,6 +372,10 @@ impl Work {
         }
         Ok(())
     }
+}
+
+fn says(what: &str, tile: &TileJob) -> Error {
+    Error::corrupt(format!("GTiff says '{what}'"), tile.offset)
 }
 
 /// The first `bytes` of a buffer that is made larger if need be.
