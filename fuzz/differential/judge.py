@@ -74,7 +74,12 @@ class Worker:
                 return {"died": "crash: exit %d\n%s" % (code, self._said())}
             self.pending += more
         line, self.pending = self.pending.split(b"\n", 1)
-        return json.loads(line)
+        answer = json.loads(line)
+        # GDAL counts a block that it could not read as one in its cache, for ever. With the cache full of those, it
+        # writes every block at once, and lossy codecs and late tags show that.
+        if answer["cache_lost"]:
+            self.stop()
+        return answer
 
     def _cpu(self):
         """Seconds of the processor that the process has used."""

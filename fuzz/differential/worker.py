@@ -112,6 +112,7 @@ def main():
         except (MemoryError, RuntimeError, SystemError) as e:
             out = {"raised": repr(e)[:200]}
         out.update(seconds=round(time.process_time() - start, 2), peak_kb=peak_kb() - before, rss_kb=peak_kb())
+        out.update(cache_lost=gdal.GetCacheUsed())
         answers.write(json.dumps(out) + "\n")
         answers.flush()
 
