@@ -83,7 +83,9 @@ def _is_long(tiff, n):
         if tiff.values(259, n)[0] not in (8, 32946) or 322 in tiff.directories[n]["entries"]:
             return False
         width, height, rows = (tiff.values(tag, n)[0] for tag in (256, 257, 278))
-        bits = sum(tiff.values(258, n)) if 258 in tiff.directories[n]["entries"] else 1
+        entries = tiff.directories[n]["entries"]
+        bits = tiff.values(258, n) if 258 in entries else [1]
+        bits = bits[0] if 284 in entries and tiff.values(284, n)[0] == 2 else sum(bits)
         room = -(-width * bits // 8) * (height % rows)
         offset, count = tiff.striles(n)[height // rows]
         return len(zlib.decompressobj().decompress(bytes(tiff.data[offset : offset + count]), room + 1)) > room > 0

@@ -57,23 +57,34 @@ def is_lossy(case):
     return "COMPRESS=JPEG" in case["options"] or "COMPRESS=WEBP" in case["options"]
 
 
-def is_padding_seen(case):
-    """Whether a lossy codec shows what is in tiles beyond the image's edge: Fill() fills it too in GTiff's cache, and
-    after a flush GTiff goes on with what the codec made of it. Ours pads as GTiff does a new tile."""
-    given = dict(option.split("=") for option in case["options"])
-    block = [int(given.get(name, 256)) for name in ("BLOCKXSIZE", "BLOCKYSIZE")]
-    if not is_lossy(case) or given["TILED"] == "NO" or all(n % b == 0 for n, b in zip(case["size"], block)):
-        return False
+def is_encoded_again(case):
+    """Whether a lossy codec shows what GTiff's block cache holds: after a flush, GTiff goes on with blocks that are
+    still there and decodes the others; Fill() fills the padding of those too. Ours decodes what it wrote."""
     kinds = [op[0] for op in case["ops"]]
     later = kinds[kinds.index("flush") :] if "flush" in kinds else []
-    again = bool({"write", "block", "mask"} & set(later))
-    return case["how"] == "Create" and ("fill" in kinds or again)
+    again = bool({"write", "block", "mask", "fill"} & set(later))
+    return is_lossy(case) and case["how"] == "Create" and ("fill" in kinds or again)
 
 
-def is_nodata_of_zeros(case):
-    """Whether GTiff 3.6 makes nodata of a source's zeros, which shows in lossy pixels only by comparison."""
-    sparse = case["how"] == "CreateCopy" and "SPARSE_OK=YES" in case["options"]
-    return is_lossy(case) and sparse and any(op[0] == "nodata" for op in case["ops"])
+def is_left_out_late(case):
+    """Whether GTiff leaves out a lossy block for a nodata value that came after its pixels, or, copying, makes nodata
+    of a source's zeros; where it does not, the codec changes the pixels."""
+    return is_lossy(case) and "SPARSE_OK=YES" in case["options"] and any(op[0] == "nodata" for op in case["ops"])
+
+
+def is_fill_refused(case):
+    """Whether GTiff 3.6 fails to fill blocks that nobody wrote, of bits that do not fill bytes ("Illegal nXBlockOff")."""
+    odd = any(option.startswith("NBITS=") for option in case["options"]) and "INTERLEAVE=BAND" in case["options"]
+    return odd and any(op[0] == "nodata" for op in case["ops"])
+
+
+def is_colour_late(case):
+    """Whether a colour interpretation comes after pixels, in a file that keeps none in GDAL's metadata: GTiff takes it
+    if its block cache has written nothing yet."""
+    kinds = [op[0] for op in case["ops"]]
+    pixels = [i for i, kind in enumerate(kinds) if kind in ("write", "block", "fill", "read", "mask")]
+    late = pixels and "colour" in kinds[pixels[0] :]
+    return bool(late) and any(o.startswith("PROFILE=") and o != "PROFILE=GDALGeoTIFF" for o in case["options"])
 
 
 def random_options(rng, codec, dtype):
@@ -222,7 +233,7 @@ class Run:
     def do_read(self, ds, window, bands, dtype, how):
         x, y, n, m = window
         data = ds.ReadRaster(*window, band_list=bands, buf_type=gdal.GetDataTypeByName(dtype))
-        if is_padding_seen(self.case):
+        if is_encoded_again(self.case):
             return data is not None
         covered = self.covered[[band - 1 for band in bands], y : y + m, x : x + n]
         true = self.shadow.ReadRaster(*window, band_list=bands, buf_type=gdal.GetDataTypeByName(dtype))
@@ -325,11 +336,12 @@ def found(run):
         seen = np.ones_like(covered)
         if of_nodata:
             seen = run.covered[alpha_band(ds) - 1] if of_nodata & gdal.GMF_ALPHA else covered
-        if is_padding_seen(run.case) or is_nodata_of_zeros(run.case):
+        if is_encoded_again(run.case) or is_left_out_late(run.case):
             data, seen = data and bytes(len(data)), seen & (not of_nodata)
         mask = hashed(band.GetMaskBand().ReadRaster(), seen)
         out["band %d" % i] = [hashed(data, covered), mask, gdal.GetDataTypeName(band.DataType),
-                              repr(band.GetNoDataValue()), band.GetColorInterpretation(), band.GetMaskFlags(),
+                              repr(band.GetNoDataValue()),
+                              None if is_colour_late(run.case) else band.GetColorInterpretation(), band.GetMaskFlags(),
                               band.GetBlockSize()]  # fmt: skip
     return out
 

@@ -21,8 +21,6 @@ use crate::process::memory;
 /// Whole tiles of this many bytes are encoded straight from the caller's memory; fewer are
 /// collected for a batch that keeps all workers busy.
 const DIRECT_BYTES: usize = 4 << 20;
-/// A tile is searched among so many complete ones; where there are more they are encoded first.
-const MOST_SEARCHED: usize = 1024;
 /// What is allocated, in messages.
 const TILE: &str = "a tile to be written";
 const TILES: &str = "tiles to be written";
@@ -57,7 +55,12 @@ impl Writer {
         let is_whole = |tile: &Tile| all && window.contains(&canvas.grid.rect(*tile));
         let whole = memory::collect(tiles.iter().copied().filter(is_whole), TILES)?;
         let parts = memory::collect(tiles.into_iter().filter(|tile| !is_whole(tile)), TILES)?;
-        let enough = DIRECT_BYTES.min(self.batch_bytes(image)) / 2;
+        // GDAL's codecs may be lossy: what fits into a batch is collected, so that it is encoded once
+        // though it is written to again.
+        let enough = match self.has_own_engine(image) {
+            true => self.batch_bytes(image),
+            false => DIRECT_BYTES.min(self.batch_bytes(image)) / 2,
+        };
         if whole.len() * self.canvases[image].spec.tile_bytes() < enough {
             whole.iter().try_for_each(|&tile| self.paste(image, tile, offer))?;
         } else {
@@ -89,7 +92,10 @@ impl Writer {
 
     /// Forgets what a tile holds, since all of it is about to be replaced.
     fn vacate(&mut self, image: usize, id: u64) -> Result<()> {
-        if self.canvases[image].places[id as usize] == Place::Busy {
+        if let Some(planes) = self.ready.remove(&(image, id)) {
+            self.ready_bytes -= self.canvases[image].spec.tile_bytes();
+            planes.into_iter().for_each(|plane| self.keep_spare(plane));
+        } else if self.canvases[image].places[id as usize] == Place::Busy {
             self.settle()?;
         }
         match self.canvases[image].places[id as usize] {
@@ -174,17 +180,24 @@ impl Writer {
         if !matches!(tile.planes[sample].data, PlaneData::None) {
             return Ok(());
         }
-        while self.open_bytes + bytes > self.limits.batch_bytes / 2 {
-            let oldest = self.ages.iter().find(|(_, place)| **place != (image, id));
-            let Some((&age, &(other, victim))) = oldest else { break };
-            self.ages.remove(&age);
-            self.evict(other, victim)?;
-        }
+        self.evict_down_to((self.limits.batch_bytes / 2).saturating_sub(bytes), (image, id))?;
         let spare = self.spare.pop().unwrap_or_default();
         let data = self.canvases[image].blank_plane(spare)?;
         self.open_bytes += bytes;
         if let Some(tile) = self.canvases[image].open.get_mut(&id) {
             tile.planes[sample].data = PlaneData::Memory(data);
+        }
+        Ok(())
+    }
+
+    /// Moves open tiles to the scratch file, the longest untouched first, but not `kept`, until at most
+    /// `most` bytes of them are in memory.
+    fn evict_down_to(&mut self, most: usize, kept: (usize, u64)) -> Result<()> {
+        while self.open_bytes > most {
+            let oldest = self.ages.iter().find(|(_, place)| **place != kept);
+            let Some((&age, &(image, victim))) = oldest else { break };
+            self.ages.remove(&age);
+            self.evict(image, victim)?;
         }
         Ok(())
     }
@@ -217,8 +230,8 @@ impl Writer {
     /// Opens a tile for writing, with what is in it already, and notes that it is in use.
     fn open(&mut self, image: usize, id: u64) -> Result<()> {
         if self.canvases[image].places[id as usize] == Place::Busy {
-            match self.find_ready(image, id) {
-                Some(at) => self.reopen(at)?,
+            match self.ready.remove(&(image, id)) {
+                Some(planes) => self.reopen(image, id, planes)?,
                 None => self.settle()?,
             }
         }
@@ -260,15 +273,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Where a complete tile that is not encoded yet is among those.
-    fn find_ready(&self, image: usize, id: u64) -> Option<usize> {
-        let searched = self.ready.len() <= MOST_SEARCHED;
-        searched.then(|| self.ready.iter().position(|(i, t, _)| (*i, *t) == (image, id)))?
-    }
-
     /// Opens a complete tile again before it is encoded: a lossy codec would change it twice.
-    fn reopen(&mut self, at: usize) -> Result<()> {
-        let (image, id, planes) = self.ready.swap_remove(at);
+    fn reopen(&mut self, image: usize, id: u64, planes: Vec<Vec<u8>>) -> Result<()> {
         let canvas = &self.canvases[image];
         self.ready_bytes -= canvas.spec.tile_bytes();
         let rect = canvas.grid.rect(canvas.grid.tile(id));
@@ -281,6 +287,19 @@ impl Writer {
         let planes = memory::collect(planes.into_iter().map(plane), TILE)?;
         self.clock += 1;
         self.insert(image, id, OpenTile { planes, touched: self.clock })
+    }
+
+    /// Opens every encoded tile of the first image again. Those that wait for a batch stay.
+    pub(super) fn reopen_encoded(&mut self) -> Result<()> {
+        self.land()?;
+        for id in 0..self.canvases[0].places.len() as u64 {
+            if matches!(self.canvases[0].places[id as usize], Place::Waiting(..) | Place::There(_))
+            {
+                self.open(0, id)?;
+                self.evict_down_to(self.limits.batch_bytes / 2, (0, id))?;
+            }
+        }
+        Ok(())
     }
 
     fn insert(&mut self, image: usize, id: u64, tile: OpenTile) -> Result<()> {
@@ -334,7 +353,8 @@ impl Writer {
     fn complete(&mut self, image: usize, id: u64) -> Result<()> {
         let planes = self.close_tile(image, id)?;
         let Some(planes) = self.leave_out_fill(image, id, planes)? else { return Ok(()) };
-        memory::push(&mut self.ready, (image, id, planes), TILES)?;
+        memory::check(TILES)?;
+        self.ready.insert((image, id), planes);
         self.ready_bytes += self.canvases[image].spec.tile_bytes();
         if self.ready_bytes >= self.batch_bytes(image) {
             self.launch_ready()?;
@@ -352,8 +372,15 @@ impl Writer {
         planes: Vec<Vec<u8>>,
     ) -> Result<Option<Vec<Vec<u8>>>> {
         let canvas = &self.canvases[image];
-        let bytes = canvas.job(id).rows * canvas.spec.width * canvas.spec.sample.bytes();
-        if !canvas.sparse || !planes.iter().all(|plane| is_fill(&plane[..bytes], &canvas.fill)) {
+        // As GTiff: padding, which may hold an earlier fill value, does not count.
+        let rect = canvas.grid.rect(canvas.grid.tile(id));
+        let unit = canvas.spec.sample.bytes();
+        let (row, inside) = (canvas.spec.width * unit, rect.width as usize * unit);
+        let is_blank = |plane: &Vec<u8>| {
+            let rows = plane.chunks_exact(row).take(rect.height as usize);
+            rows.map(|row| &row[..inside]).all(|row| is_fill(row, &canvas.fill))
+        };
+        if !canvas.sparse || !planes.iter().all(is_blank) {
             return Ok(Some(planes));
         }
         planes.into_iter().for_each(|plane| self.keep_spare(plane));
@@ -367,11 +394,10 @@ impl Writer {
     pub(super) fn launch_ready(&mut self) -> Result<()> {
         self.ready_bytes = 0;
         let mut ready = std::mem::take(&mut self.ready);
-        ready.sort_unstable_by_key(|(image, id, _)| (*image, *id));
-        while let Some(&(image, ..)) = ready.first() {
-            let later = ready.split_off(ready.partition_point(|(other, ..)| *other == image));
-            let ids = memory::collect(ready.iter().map(|(_, id, _)| *id), TILES)?;
-            let tiles = collected(ready.into_iter().map(|(_, id, planes)| (id, planes)))?;
+        while let Some((&(image, _), _)) = ready.first_key_value() {
+            let later = ready.split_off(&(image + 1, 0));
+            let ids = memory::collect(ready.keys().map(|(_, id)| *id), TILES)?;
+            let tiles = collected(ready.into_iter().map(|((_, id), planes)| (id, planes)))?;
             self.launch(image, &ids, Pixels::Collected(tiles))?;
             ready = later;
         }
@@ -420,9 +446,8 @@ impl Writer {
     ) -> Result<()> {
         let id = self.canvases[image].grid.index(tile);
         if self.canvases[image].places[id as usize] == Place::Busy {
-            if let Some(at) = self.find_ready(image, id) {
-                let sample = self.canvases[image].sample(band);
-                to.copy_from_slice(&self.ready[at].2[sample]);
+            if let Some(planes) = self.ready.get(&(image, id)) {
+                to.copy_from_slice(&planes[self.canvases[image].sample(band)]);
                 return Ok(());
             }
             self.settle()?;

@@ -277,7 +277,12 @@ impl Image {
             ),
             None => (id, 0),
         };
-        let Some(range) = self.range(index)? else { return Ok(None) };
+        let Some(range) = self.range(index)? else {
+            // GTiff, converting colours, has nothing to show for a tile that is left out.
+            let fails = self.cut.as_ref().is_some_and(|cut| cut.converted && !cut.plain);
+            let error = || Error::corrupt(format!("tile {id} is missing"), 0);
+            return if fails { Err(error()) } else { Ok(None) };
+        };
         let len = match self.sliced {
             Some(row) => {
                 let len = row * rows as u64;
@@ -372,14 +377,15 @@ fn is_converted(layout: &Layout, expected: &Expected) -> bool {
     expected.converted || u32::from(layout.samples_per_pixel) != expected.bands
 }
 
-/// GTiff shows the samples just as libtiff decodes them. Of JPEG's YCbCr libtiff makes RGB.
+/// GTiff shows the samples just as libtiff decodes them. Of JPEG's YCbCr libtiff makes RGB, where
+/// GTiff told it to when the file was opened.
 pub(super) fn is_plain(layout: &Layout, expected: &Expected) -> bool {
     let jpeg = layout.compression == JPEG;
     u32::from(layout.samples_per_pixel) == expected.bands
         && layout.bits_per_sample == 8 * u16::from(expected.sample_bytes)
         && layout.fill_order == 1
-        && (jpeg && layout.photometric == YCBCR
-            || !expected.converted && layout.photometric != YCBCR)
+        && expected.converted == (layout.photometric == YCBCR)
+        && (jpeg || !expected.converted)
 }
 
 /// What the tiles are like in memory, if they can be cut out of their file for GTiff to decode;
@@ -393,6 +399,10 @@ pub(super) fn gtiff_spec(layout: &Layout, expected: &Expected, why: String) -> R
         || expected.bit.is_some()
         || !matches!(bytes, 1 | 2 | 4 | 8 | 16)
         || separate && conversion
+        // CONVERT_YCBCR_TO_RGB=NO when the file was opened: GTiff shows chroma as it is stored.
+        || (layout.compression, layout.photometric) == (JPEG, YCBCR) && !expected.converted
+        // An excerpt has its tags in order, and libtiff's swap depends on theirs.
+        || !layout.bits_first && matches!(layout.sample_format, 5 | 6)
         || !separate && expected.bands > MOST_CUT_BANDS;
     if cannot {
         return unsupported(why);

@@ -92,6 +92,7 @@ impl Template<'_> {
             height: layout.height,
             bands: layout.samples_per_pixel.into(),
             sample_bytes: wanted.sample_bytes,
+            converted: layout.photometric == YCBCR,
             ..Expected::default()
         };
         let spec = gtiff_spec(&layout, &expected, why)?;

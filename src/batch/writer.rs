@@ -74,7 +74,7 @@ pub struct Writer {
     tile_time: Option<Duration>,
     pub(super) packed: Vec<Packed>,
     /// Complete tiles that wait for a batch, and how many bytes they are.
-    pub(super) ready: Vec<(usize, u64, Vec<Vec<u8>>)>,
+    pub(super) ready: BTreeMap<(usize, u64), Vec<Vec<u8>>>,
     pub(super) ready_bytes: usize,
     /// Open tiles in memory, the longest untouched first.
     pub(super) ages: BTreeMap<u64, (usize, u64)>,
@@ -131,7 +131,7 @@ impl Writer {
             flights: VecDeque::new(),
             tile_time: None,
             packed: Vec::new(),
-            ready: Vec::new(),
+            ready: BTreeMap::new(),
             ready_bytes: 0,
             ages: BTreeMap::new(),
             open_bytes: 0,
@@ -154,6 +154,25 @@ impl Writer {
     /// Gives the first image an engine of its own.
     pub fn set_engine(&mut self, engine: Arc<dyn Engine>) {
         self.special = Some(engine);
+    }
+
+    /// Replaces the first image's engine, since tags that its codec depends on have changed. Tiles that
+    /// are encoded are decoded by the engine before, and encoded again at the end.
+    pub fn replace_engine(&mut self, engine: Arc<dyn Engine>) -> Result<()> {
+        self.attempt(Self::reopen_encoded)?;
+        self.set_engine(engine);
+        Ok(())
+    }
+
+    /// Whether a tile of the first image is encoded, or being encoded.
+    pub fn has_encoded(&self) -> bool {
+        let encoded = |place: &Place| matches!(place, Place::Waiting(..) | Place::There(_));
+        !self.flights.is_empty() || self.canvases[0].places.iter().any(encoded)
+    }
+
+    /// Whether an image has an engine of its own, which has GTiff encode tiles.
+    pub(super) fn has_own_engine(&self, image: usize) -> bool {
+        image == 0 && self.special.is_some()
     }
 
     /// The engine of an image.

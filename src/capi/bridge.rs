@@ -233,6 +233,8 @@ pub struct Api {
     pub file_threads: unsafe extern "C" fn(*const File) -> c_int,
     /// Whether the file system is not one of GDAL's own: there may be one handle of a file only.
     pub file_is_foreign: unsafe extern "C" fn(*const File) -> c_int,
+    /// GDAL has the file open that it was opened by, until it is freed.
+    pub file_rely_on_gdal: unsafe extern "C" fn(*const File),
     /// Counters and facts for the metadata domain.
     pub file_describe: unsafe extern "C" fn(*const File, *mut c_void, Emit),
     /// Counts what is passed to GTiff: 0 a request, 1 a block, 2 a file to be written.

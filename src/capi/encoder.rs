@@ -22,7 +22,10 @@ pub(super) fn encoder(
     for_gtiff: &[(String, String)],
     why: String,
 ) -> Result<(Canvas, Arc<dyn Engine>)> {
-    let GtiffTiles { canvas, cut, compression, mut facts } = template.gtiff(wanted, why.clone())?;
+    let GtiffTiles { mut canvas, cut, compression, mut facts } =
+        template.gtiff(wanted, why.clone())?;
+    // As GTiff: it looks for tiles of nothing but nodata among samples of these sizes only.
+    canvas.writes_all |= !matches!(facts.bits, 8 | 16 | 32 | 64);
     // GTiff discards no bits of the nodata value.
     let nodata = match find(for_gtiff, DISCARD_LSB) {
         Some(_) => template.nodata()?,

@@ -157,6 +157,7 @@ pub(crate) static API: Api = Api {
     file_refuse: overlay::file_refuse,
     file_threads,
     file_is_foreign,
+    file_rely_on_gdal,
     file_describe,
     file_count_gtiff,
     image_open,
@@ -198,6 +199,8 @@ unsafe extern "C" {
 pub(super) extern "C" fn GDALRegister_GPUGTiff() {
     // SAFETY: the table is static.
     unsafe { gpugtiff_shim_register(&API) };
+    // Before GTiff has something to say of a file that we do not open.
+    debug::keep_gtiff_out();
 }
 
 extern "C" fn options_xml(creating: c_int) -> *const c_char {
@@ -370,6 +373,13 @@ unsafe extern "C" fn file_threads(file: *const File) -> c_int {
 unsafe extern "C" fn file_is_foreign(file: *const File) -> c_int {
     // SAFETY: a handle from `file_open`.
     c_int::from(unsafe { &*file }.foreign)
+}
+
+unsafe extern "C" fn file_rely_on_gdal(file: *const File) {
+    // SAFETY: a handle from `file_open`.
+    if let Ok(source) = &unsafe { &*file }.source {
+        source.rely_on_opener();
+    }
 }
 
 unsafe extern "C" fn file_describe(file: *const File, context: *mut c_void, emit: Emit) {

@@ -16,6 +16,7 @@ use crate::batch::template::{Template, Wanted};
 use crate::batch::writer::{Size, Writer};
 use crate::engine::Codec;
 use crate::engine::gtiff::Cut;
+use crate::engine::gtiff::encode::outdates;
 use crate::error::{Cause, Error, Result};
 use crate::gdal::beside::Beside;
 use crate::gdal::sink::{VsiSink, free_space};
@@ -75,17 +76,41 @@ impl Output {
         let Special { wanted, for_gtiff, settled } = special;
         let mut before =
             settled.lock().map_err(|_| Error::Device("internal error: tags".into()))?;
-        let (cut, nodata) = (template.gtiff(wanted, String::new())?.cut, template.nodata()?);
+        let tiles = template.gtiff(wanted, String::new())?;
+        let nodata = template.nodata()?;
         let is_same = find(for_gtiff, DISCARD_LSB).is_none() || nodata == before.nodata;
-        if is_same && cut.excerpt.difference(&before.cut.excerpt, &[]).is_none() {
+        if is_same && tiles.cut.excerpt.difference(&before.cut.excerpt, &[]).is_none() {
             return Ok(());
         }
         let (_, engine) =
             encoder(template, wanted, self.kind, for_gtiff, "tags that changed".into())?;
-        writer.set_engine(engine);
+        let outdated = outdates(tiles.compression, &before.cut.excerpt, &tiles.cut.excerpt);
+        if outdated && is_lossy(for_gtiff, &before.cut) && writer.has_encoded() {
+            return Err(Error::File(Cause(format!(
+                "{}: the colour interpretation was changed after tiles were encoded that depend on it, with \
+                 loss; set it before the first pixel",
+                self.path
+            ))));
+        }
+        match outdated {
+            true => writer.replace_engine(engine)?,
+            false => writer.set_engine(engine),
+        }
+        let cut = tiles.cut;
         *before = Settled { cut, nodata };
         Ok(())
     }
+}
+
+/// Whether tiles of LERC or JXL that are decoded and encoded once more may differ from what was written.
+/// LERC keeps no colours of what is transparent.
+fn is_lossy(for_gtiff: &[(String, String)], cut: &Cut) -> bool {
+    let is_zero = |value: &str| value.trim().parse::<f64>().is_ok_and(|error| error == 0.0);
+    let is_lerc = find(for_gtiff, "COMPRESS")
+        .is_some_and(|codec| codec.to_ascii_uppercase().starts_with("LERC"));
+    is_lerc && cut.excerpt.ends_with_alpha()
+        || find(for_gtiff, "MAX_Z_ERROR").is_some_and(|error| !is_zero(error))
+        || find(for_gtiff, "JXL_LOSSLESS").is_some_and(|word| !is_true(Some(word)))
 }
 
 /// Of an image whose tiles GTiff encodes.
@@ -216,6 +241,10 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
         for_gtiff.retain(|(name, _)| !name.eq_ignore_ascii_case(DISCARD_LSB));
     }
     let ours = match find(&for_gtiff, DISCARD_LSB) {
+        // GTiff discards no bits of the nodata value, which Create()'s callers may set after the pixels.
+        Some(_) if target.unnamed == 0 => {
+            return Err(Error::Unsupported(format!("{DISCARD_LSB} with Create()")));
+        }
         Some(bits) => Err(Error::Unsupported(format!("{DISCARD_LSB}={bits}"))),
         None => template.canvas(0, &wanted),
     };

@@ -8,8 +8,15 @@ use std::ffi::{c_char, c_int, c_void};
 use super::libtiff::{self, Tiff};
 use super::memory::MemoryFile;
 use super::messages;
+use super::vsi::Override;
 use crate::engine::gtiff::{Decoder, Gdal, Opener, Opening, Order};
 use crate::process::fork;
+
+/// Has GTiff make RGB of JPEG's YCbCr on this thread, whatever the user has set since the file was
+/// opened: files that were opened otherwise have no excerpts.
+fn convert_colours() -> Override {
+    Override::set(c"CONVERT_YCBCR_TO_RGB", c"YES")
+}
 
 unsafe extern "C" {
     /// In `src/shim/excerpt.cpp`: opens a file and lends its libtiff handle; NULL if it is not as
@@ -50,6 +57,7 @@ fn read(order: Order<'_>) -> Result<(), String> {
     let spacing = [order.sample_bytes, row, band].map(|n| n as i64);
     // A child that is forked now would find GDAL's locks taken, and nobody to release them.
     let _whole = fork::hold_off();
+    let _rgb = convert_colours();
     let (failed, said) = messages::capture_all(|| {
         let data = order.samples.as_mut_ptr().cast();
         // SAFETY: a C string, three sizes and three distances; the buffer holds as many bands of this
@@ -95,6 +103,7 @@ fn open(opening: Opening) -> Option<Box<dyn Decoder>> {
     let size = [opening.width, opening.height, opening.bands].map(|n| n as c_int);
     // A child that is forked now would find GDAL's locks taken, and nobody to release them.
     let _whole = fork::hold_off();
+    let _rgb = convert_colours();
     let file = MemoryFile::new("tif", opening.file)?;
     let mut tiff = std::ptr::null_mut();
     // SAFETY: a C string and three sizes; the handle belongs to the dataset.

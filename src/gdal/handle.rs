@@ -3,7 +3,8 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use gdal_sys::{VSIFCloseL, VSIFGetNativeFileDescriptorL, VSILFILE};
 
@@ -52,6 +53,62 @@ pub(super) unsafe fn plain(handle: *mut VSILFILE) -> Option<Plain> {
     (own >= 0).then_some(Plain(own))
 }
 
+/// A plain file that GDAL has open. A descriptor of our own is there only while somebody reads: a
+/// mosaic of a thousand files has no more of them than with GTiff.
+pub(super) struct Lent {
+    /// GDAL's own descriptor.
+    number: c_int,
+    identity: Identity,
+    /// Of those who read now.
+    own: Mutex<Weak<Plain>>,
+    /// Until it is certain that GDAL keeps the file open.
+    kept: Mutex<Option<Arc<Plain>>>,
+}
+
+/// The device of a file and its number there.
+type Identity = (u64, u64);
+
+impl Lent {
+    /// The file of a handle, if it is a plain one.
+    ///
+    /// # Safety
+    /// The handle must be open.
+    pub(super) unsafe fn new(handle: *mut VSILFILE) -> Option<Lent> {
+        // SAFETY: the caller's promise.
+        let own = unsafe { plain(handle) }?;
+        // SAFETY: as above.
+        let number = unsafe { VSIFGetNativeFileDescriptorL(handle) } as usize as c_int;
+        let (identity, own) = (own.identity()?, Arc::new(own));
+        let shared = Mutex::new(Arc::downgrade(&own));
+        Some(Lent { number, identity, own: shared, kept: Mutex::new(Some(own)) })
+    }
+
+    /// Notes that GDAL has the file open for as long as it is read.
+    pub(super) fn rely_on_gdal(&self) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// A descriptor for the time of a read. GDAL may have closed the file since, and its number may
+    /// be another file's by now: that is an error.
+    pub(super) fn lease(&self) -> io::Result<Arc<Plain>> {
+        let mut shared = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = shared.upgrade() {
+            return Ok(own);
+        }
+        // SAFETY: duplicating a number that is not a descriptor fails, no more.
+        let own = unsafe { libc::fcntl(self.number, libc::F_DUPFD_CLOEXEC, 0) };
+        if own < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let own = Arc::new(Plain(own));
+        if own.identity() != Some(self.identity) {
+            return Err(io::Error::other("the file was closed"));
+        }
+        *shared = Arc::downgrade(&own);
+        Ok(own)
+    }
+}
+
 /// Reading failed.
 pub(super) fn failed(offset: u64, len: usize, why: impl Into<String>) -> Error {
     Error::Io { offset, len: len as u64, source: Cause(why.into()) }
@@ -77,11 +134,25 @@ impl Plain {
         self.0
     }
 
+    /// One that lives on its own.
+    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+        // SAFETY: our own descriptor, which is open as long as we are borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.0) }.try_clone_to_owned()
+    }
+
     pub(super) fn len(&self) -> u64 {
+        self.stat().map_or(0, |stat| stat.st_size as u64)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.stat().map(|stat| (stat.st_dev, stat.st_ino))
+    }
+
+    fn stat(&self) -> Option<libc::stat64> {
         // SAFETY: `stat` is plain data that fstat fills.
         unsafe {
             let mut stat: libc::stat64 = std::mem::zeroed();
-            if libc::fstat64(self.0, &mut stat) == 0 { stat.st_size as u64 } else { 0 }
+            (libc::fstat64(self.0, &mut stat) == 0).then_some(stat)
         }
     }
 

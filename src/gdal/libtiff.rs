@@ -6,6 +6,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
+use gdal_sys::{GDALGetDriverByName, GDALGetMetadataItem};
+
 /// A `TIFF *`.
 pub(super) type Tiff = *mut c_void;
 
@@ -31,6 +33,9 @@ fn load() -> Option<Library> {
         gdal.needed(|name| name.starts_with(b"libtiff") && !name.starts_with(b"libtiffxx"))?;
     // Version 4.5, since when this is there, has mended what TIFFReadFromUserBuffer() did to JPEG.
     tiff.symbol(c"TIFFOpenOptionsAlloc")?;
+    if !is_gdals(&tiff) {
+        return None;
+    }
     let read = tiff.symbol(c"TIFFReadFromUserBuffer")?;
     let [tile_size, strip_size] = [tiff.symbol(c"TIFFTileSize")?, tiff.symbol(c"TIFFStripSize")?];
     // SAFETY: the functions have these types in tiffio.h, whose tmsize_t is signed and as wide as a
@@ -48,6 +53,25 @@ fn load() -> Option<Library> {
                 strip_size,
             ),
         })
+    }
+}
+
+/// Whether GTiff says that it uses this version. One with a libtiff inside says INTERNAL; libgdal may
+/// name a libtiff all the same.
+fn is_gdals(tiff: &Object) -> bool {
+    let Some(version) = tiff.symbol(c"TIFFGetVersion") else { return false };
+    // SAFETY: the function has this type in tiffio.h, and returns a C string that lives for ever; GDAL's
+    // string lives as long as its driver, which is not unregistered while a file of it is open.
+    unsafe {
+        let version =
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> *const c_char>(version);
+        let driver = GDALGetDriverByName(c"GTiff".as_ptr());
+        if driver.is_null() {
+            return false;
+        }
+        let said = GDALGetMetadataItem(driver, c"LIBTIFF".as_ptr(), std::ptr::null());
+        let version = CStr::from_ptr(version()).to_bytes();
+        !said.is_null() && version.starts_with(CStr::from_ptr(said).to_bytes())
     }
 }
 
@@ -126,11 +150,13 @@ mod tests {
 
     #[test]
     fn the_library_is_the_one_that_gdal_names() {
+        // SAFETY: no arguments.
+        unsafe { gdal_sys::GDALAllRegister() };
         let gdal = Object::of(gdal_sys::GDALVersionInfo as *const c_void).unwrap();
         assert!(gdal.needed(|name| name.starts_with(b"libc.so")).is_some());
         assert!(gdal.needed(|name| name == b"libnobody.so.1").is_none());
         let tiff = gdal.needed(|name| name.starts_with(b"libtiff"));
         let is_new = tiff.is_some_and(|tiff| tiff.symbol(c"TIFFOpenOptionsAlloc").is_some());
-        assert_eq!(library().is_some(), is_new);
+        assert_eq!(load().is_some(), is_new);
     }
 }

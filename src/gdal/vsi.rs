@@ -8,7 +8,7 @@
 //! close to each other are one request.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gdal_sys::{
@@ -18,7 +18,7 @@ use gdal_sys::{
 };
 
 use super::fetched::{Fetched, MOST};
-use super::handle::{Handle, Plain, failed, plain};
+use super::handle::{Handle, Lent, Plain, failed, plain};
 use super::log::c_string;
 use crate::error::{Cause, Error, Result};
 use crate::io::ByteSource;
@@ -38,8 +38,26 @@ const GAP_SHARE: u64 = 4;
 pub struct VsiFile {
     path: CString,
     fetched: Fetched,
-    plain: Option<Plain>,
+    plain: Option<PlainFile>,
     handle: PerProcess<Mutex<Option<Handle>>>,
+}
+
+/// How a plain file is open.
+enum PlainFile {
+    /// By a descriptor of our own.
+    Own(Arc<Plain>),
+    /// By GDAL.
+    Lent(Lent),
+}
+
+impl PlainFile {
+    /// A descriptor for the time of a read.
+    fn lease(&self) -> Result<Arc<Plain>> {
+        match self {
+            PlainFile::Own(plain) => Ok(Arc::clone(plain)),
+            PlainFile::Lent(lent) => lent.lease().map_err(|why| failed(0, 0, why.to_string())),
+        }
+    }
 }
 
 impl VsiFile {
@@ -55,12 +73,12 @@ impl VsiFile {
         let elsewhere = file.path.to_bytes().starts_with(b"/vsi");
         if !elsewhere && !open.is_null() {
             // SAFETY: the caller's promise.
-            file.plain = unsafe { plain(open) };
+            file.plain = unsafe { Lent::new(open) }.map(PlainFile::Lent);
         }
         if file.plain.is_none() && (!elsewhere || file.path.to_bytes().starts_with(b"/vsimem/")) {
             let handle = file.open_handle()?;
             // SAFETY: just opened.
-            file.plain = unsafe { plain(handle.0) };
+            file.plain = unsafe { plain(handle.0) }.map(|plain| PlainFile::Own(Arc::new(plain)));
             if file.plain.is_none() {
                 *guard(file.handle.get_or_init(Mutex::default)) = Some(handle);
             }
@@ -114,7 +132,7 @@ fn runs(ranges: impl Iterator<Item = (u64, u64)>) -> Result<Vec<(u64, u64)>> {
 impl VsiFile {
     fn len(&self) -> u64 {
         if let Some(plain) = &self.plain {
-            return plain.len();
+            return plain.lease().map_or(0, |plain| plain.len());
         }
         let size = self.with_handle(|handle| {
             // SAFETY: the handle is open and ours alone while the lock is held.
@@ -131,7 +149,7 @@ impl VsiFile {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if let Some(plain) = &self.plain {
-            return plain.read_at(offset, buf);
+            return plain.lease()?.read_at(offset, buf);
         }
         self.with_handle(|handle| {
             // SAFETY: the handle is open and ours alone while the lock is held; the
@@ -170,8 +188,9 @@ impl VsiFile {
     }
 
     fn read_ranges(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        if self.plain.is_some() {
-            return ranges.iter_mut().try_for_each(|(offset, buf)| self.read_at(*offset, buf));
+        if let Some(plain) = &self.plain {
+            let plain = plain.lease()?;
+            return ranges.iter_mut().try_for_each(|(offset, buf)| plain.read_at(*offset, buf));
         }
         // In file order: a compressed stream (/vsigzip/) can only go forward.
         ranges.sort_unstable_by_key(|(offset, _)| *offset);
@@ -363,15 +382,19 @@ impl ByteSource for VsiSource {
     }
 
     fn advise(&self, ranges: &[(u64, u64)]) {
-        if let Some(plain) = &self.file.plain {
+        if let Some(Ok(plain)) = self.file.plain.as_ref().map(PlainFile::lease) {
             plain.advise(ranges);
         }
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        let plain = self.file.plain.as_ref()?;
-        // SAFETY: our own descriptor, which is open as long as the file is borrowed.
-        Some(unsafe { BorrowedFd::borrow_raw(plain.descriptor()) })
+    fn rely_on_opener(&self) {
+        if let Some(PlainFile::Lent(lent)) = &self.file.plain {
+            lent.rely_on_gdal();
+        }
+    }
+
+    fn descriptor(&self) -> Option<OwnedFd> {
+        self.file.plain.as_ref()?.lease().ok()?.duplicate().ok()
     }
 
     fn for_worker(&self) -> Option<Arc<dyn ByteSource>> {

@@ -9,7 +9,7 @@
 pub mod scratch;
 pub mod unnamed;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::error::{Cause, Error, Result};
@@ -52,8 +52,11 @@ pub trait ByteSource: Send + Sync {
         false
     }
 
-    /// The file itself, where it is a local one that is open: for those who read it by other means.
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    /// Notes that whoever opened the file has it open for as long as it is read here.
+    fn rely_on_opener(&self) {}
+
+    /// A descriptor of the file, where it is a local one: for those who read it by other means.
+    fn descriptor(&self) -> Option<OwnedFd> {
         None
     }
 

@@ -104,8 +104,13 @@ pub fn prepare(asked: &Asked<'_>) -> Result<Prepared> {
         }
     }
     let ours = |name: &str| names(Scope::Create).any(|n| n.eq_ignore_ascii_case(name));
-    let mut for_gtiff: Vec<(String, String)> =
-        asked.list.iter().filter(|(name, _)| !ours(name)).cloned().collect();
+    // As GTiff: of an option that is given twice the first counts.
+    let mut for_gtiff: Vec<(String, String)> = Vec::new();
+    for (name, value) in asked.list.iter().filter(|(name, _)| !ours(name)) {
+        if find(&for_gtiff, name).is_none() {
+            for_gtiff.push((name.clone(), value.clone()));
+        }
+    }
     let left_to_gtiff = reason(asked);
     let mut set = |name: &str, value: &str| {
         for_gtiff.retain(|(key, _)| !key.eq_ignore_ascii_case(name));
@@ -308,6 +313,13 @@ mod tests {
             // In GTiff's place its own judgement counts.
             assert!(ask(options, true, false).is_ok(), "{options:?}");
         }
+    }
+
+    #[test]
+    fn the_first_of_an_option_given_twice_counts() {
+        let twice = [("COMPRESS", "LZW"), ("TILED", "NO"), ("compress", "ZSTD"), ("Tiled", "YES")];
+        let prepared = ask(&twice, false, false).unwrap();
+        assert_eq!(prepared.for_gtiff, list(&twice[..2]));
     }
 
     #[test]

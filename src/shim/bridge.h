@@ -126,6 +126,8 @@ struct Api
     void (*file_refuse)(const File *, uint64_t ifd_offset, const char *what);
     int (*file_threads)(const File *);
     int (*file_is_foreign)(const File *);
+    // GDAL has the file open that it was opened by, until it is freed.
+    void (*file_rely_on_gdal)(const File *);
     void (*file_describe)(const File *, void *, Emit);
     void (*file_count_gtiff)(const File *, int what);
     Image *(*image_open)(const File *, const ImageFacts *);

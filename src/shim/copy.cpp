@@ -432,7 +432,10 @@ bool GPUGTiffCopy::MasksBeside(const gpugtiff::Output *psOutput,
 // As GDALDriver::DefaultCopyMasks(), which is not for plugins to call.
 bool GPUGTiffCopy::Masks(GDALDataset *poTarget) const
 {
-    for (int i = 1; i <= m_poSource->GetRasterCount(); ++i)
+    // A target of CMYK has four bands, whatever the source has.
+    const int nCount =
+        std::min(m_poSource->GetRasterCount(), poTarget->GetRasterCount());
+    for (int i = 1; i <= nCount; ++i)
     {
         GDALRasterBand *poFrom = m_poSource->GetRasterBand(i);
         GDALRasterBand *poTo = poTarget->GetRasterBand(i);

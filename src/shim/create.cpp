@@ -228,15 +228,16 @@ GDALDataset *CopyOurs(Order &sOrder, GDALDataset *poSrcDS, bool bStrict,
     std::unique_ptr<GDALDataset> poHollowDS(GPUGTiffInnerDriver()->pfnCreateCopy(
         oHollow.Name().c_str(), poHollowSource.get(), bStrict, aosHollow.List(),
         GDALDummyProgress, nullptr));
+    // With some photometric interpretations GTiff shows other bands.
+    bLeft = poHollowDS && (IsTooLow(sOrder, poHollowDS.get()) ||
+                           poHollowDS->GetRasterCount() != nSrcBands);
+    // Whoever writes the file says the rest.
+    if (bLeft)
+        return nullptr;
     oMessages.Raise(oHollow.Name(), sOrder.pszFilename);
     if (!poHollowDS)
         return nullptr;
     poHollowDS->FlushCache(false);
-    // With some photometric interpretations GTiff shows other bands.
-    bLeft = IsTooLow(sOrder, poHollowDS.get()) ||
-            poHollowDS->GetRasterCount() != nSrcBands;
-    if (bLeft)
-        return nullptr;
     GPUGTiffOutputPtr poOutput(MakeOutput(sOrder, oHollow, true, bLeft));
     if (!poOutput)
         return nullptr;
@@ -324,6 +325,24 @@ GDALDataset *OpenWritten(const Order &sOrder)
     return GPUGTiffOpenInner(&oOpenInfo);
 }
 
+// A caller's progress function, and whether it wanted to go on.
+struct Progress
+{
+    GDALProgressFunc pfnProgress;
+    void *pProgressData;
+    bool bGoOn = true;
+
+    static int CPL_STDCALL Tell(double dfDone, const char *pszMessage,
+                                void *pThis)
+    {
+        auto psThis = static_cast<Progress *>(pThis);
+        psThis->bGoOn =
+            psThis->pfnProgress(dfDone, pszMessage, psThis->pProgressData) &&
+            psThis->bGoOn;
+        return psThis->bGoOn;
+    }
+};
+
 // CreateCopy() by GTiff into a file of the name that it is to have, or of one that
 // stands for it: true if the file is complete. It is closed then.
 bool WriteByGTiff(const Order &sOrder, const std::string &osName,
@@ -365,6 +384,7 @@ GDALDataset *CopyByGTiff(Order &sOrder, GDALDataset *poSrcDS, int bStrict,
                          GDALProgressFunc pfnProgress, void *pProgressData)
 {
     CPLErrorReset();
+    Progress sProgress{pfnProgress, pProgressData};
     const std::unique_ptr<gpugtiff::Unfinished, UnfinishedFree> poUnnamed(
         g_poApi->unfinished_begin(sOrder.pszFilename,
                                   LeastBytes(sOrder, poSrcDS)));
@@ -374,8 +394,8 @@ GDALDataset *CopyByGTiff(Order &sOrder, GDALDataset *poSrcDS, int bStrict,
         const std::string osName = g_poApi->unfinished_name(poUnnamed.get());
         GPUGTiffMessages oMessages;
         CPLSetCurrentErrorHandlerCatchDebug(FALSE);
-        bWritten = WriteByGTiff(sOrder, osName, poSrcDS, bStrict, pfnProgress,
-                                pProgressData);
+        bWritten = WriteByGTiff(sOrder, osName, poSrcDS, bStrict,
+                                Progress::Tell, &sProgress);
         oMessages.Raise(osName, sOrder.pszFilename);
         bWritten =
             bWritten && g_poApi->unfinished_publish(poUnnamed.get()) == 0;
@@ -383,7 +403,7 @@ GDALDataset *CopyByGTiff(Order &sOrder, GDALDataset *poSrcDS, int bStrict,
     else
     {
         bWritten = WriteByGTiff(sOrder, sOrder.pszFilename, poSrcDS, bStrict,
-                                pfnProgress, pProgressData);
+                                Progress::Tell, &sProgress);
         if (!bWritten)
         {
             VSIUnlink(sOrder.pszFilename);
@@ -393,7 +413,10 @@ GDALDataset *CopyByGTiff(Order &sOrder, GDALDataset *poSrcDS, int bStrict,
     if (!bWritten)
     {
         // GTiff does not always say so.
-        if (CPLGetLastErrorType() != CE_Failure)
+        if (!sProgress.bGoOn)
+            CPLError(CE_Failure, CPLE_UserInterrupt,
+                     "GPUGTiff: interrupted by the caller");
+        else if (CPLGetLastErrorType() != CE_Failure)
             CPLError(CE_Failure, CPLE_AppDefined,
                      "GPUGTiff: %s could not be written", sOrder.pszFilename);
         return nullptr;

@@ -209,15 +209,8 @@ bool GPUGTiffDataset::OpenImage()
     // Present where GTiff converts (CMYK, CIELab) rather than show samples.
     sFacts.converted = m_poInner->GetMetadataItem("SOURCE_COLOR_SPACE",
                                                   "IMAGE_STRUCTURE") != nullptr;
-    // A level's file is a conclusion (see Wrap): let GTiff confirm it.
     const bool bInRemoteCOG = m_poParent != nullptr && IsInRemoteCOG();
     m_bReadByGTiffToo = bInRemoteCOG && m_nBit > 0 && !m_poParent->DecodesHere();
-    if (m_poParent != nullptr && !bInRemoteCOG)
-    {
-        const char *pszFirst =
-            poFirst->GetMetadataItem("BLOCK_OFFSET_0_0", "TIFF");
-        sFacts.first_tile = pszFirst ? std::strtoull(pszFirst, nullptr, 10) : 0;
-    }
     sFacts.width = nRasterXSize;
     sFacts.height = nRasterYSize;
     sFacts.bands = nBands;
@@ -225,6 +218,13 @@ bool GPUGTiffDataset::OpenImage()
     sFacts.sample_bytes = GDALGetDataTypeSizeBytes(poFirst->GetRasterDataType());
     poFirst->GetBlockSize(&sFacts.block_width, &sFacts.block_height);
     sFacts.bit = m_nBit;
+    m_poImage.reset(g_poApi->image_open(m_poFile, &sFacts));
+    if (!m_poImage || m_poParent == nullptr || bInRemoteCOG)
+        return m_poImage != nullptr;
+    // A level's file is a conclusion (see Wrap): let GTiff confirm it. Not before the
+    // arrays were read: of one that cannot be, GTiff says so only once.
+    const char *pszFirst = poFirst->GetMetadataItem("BLOCK_OFFSET_0_0", "TIFF");
+    sFacts.first_tile = pszFirst ? std::strtoull(pszFirst, nullptr, 10) : 0;
     m_poImage.reset(g_poApi->image_open(m_poFile, &sFacts));
     return m_poImage != nullptr;
 }

@@ -135,9 +135,28 @@ bool IsStream(const GDALOpenInfo *poOpenInfo)
            VSIFTellL(poOpenInfo->fpL) != 0;
 }
 
-// The inner dataset: GTiff's, or GTiff's of the overlay.
+// Whether GDAL finds all open options in our list. It warns of others, in our name.
+bool KnowsOptions(const GDALOpenInfo *poOpenInfo)
+{
+    const char *pszList =
+        g_poOurs ? g_poOurs->GetMetadataItem(GDAL_DMD_OPENOPTIONLIST) : nullptr;
+    const CPLString osList = CPLString(pszList ? pszList : "").toupper();
+    for (int i = 0; i < CSLCount(poOpenInfo->papszOpenOptions); ++i)
+    {
+        const char *pszOption = poOpenInfo->papszOpenOptions[i];
+        const CPLString osName =
+            CPLString(std::string(pszOption, strcspn(pszOption, "="))).toupper();
+        if (osList.find("NAME='" + osName + "'") == std::string::npos &&
+            osList.find("NAME=\"" + osName + "\"") == std::string::npos)
+            return false;
+    }
+    return true;
+}
+
+// The inner dataset: GTiff's, or GTiff's of the overlay. A claim opens nothing that
+// GTiff does not.
 GDALDataset *OpenEither(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile,
-                        bool &bOverlaid)
+                        bool bClaimed, bool &bOverlaid)
 {
     if (poOpenInfo->eAccess == GA_Update || IsStream(poOpenInfo))
         return GPUGTiffOpenInner(poOpenInfo);
@@ -148,7 +167,7 @@ GDALDataset *OpenEither(GDALOpenInfo *poOpenInfo, gpugtiff::File *psFile,
         // What is raised below makes the state.
         CPLErrorStateBackuper oBackuper;
         poInner = GPUGTiffOpenInner(poOpenInfo);
-        if (poInner == nullptr)
+        if (poInner == nullptr && !bClaimed)
         {
             GPUGTiffMessages oOfOverlay;
             poInner = GPUGTiffOpenOverlaid(poOpenInfo, psFile);
@@ -175,9 +194,11 @@ GPUGTiffDataset *OpenThrough(GDALOpenInfo *poOpenInfo, bool bClaimed = false)
     const bool bStream = IsStream(poOpenInfo);
     const std::string osName(poOpenInfo->pszFilename);
     bool bOverlaid = false;
-    GDALDataset *poInner = OpenEither(poOpenInfo, poFile.get(), bOverlaid);
+    GDALDataset *poInner = OpenEither(poOpenInfo, poFile.get(), bClaimed, bOverlaid);
     if (poInner == nullptr)
         return nullptr;
+    if (!bOverlaid)
+        g_poApi->file_rely_on_gdal(poFile.get());
     auto poDS = new GPUGTiffDataset(poInner, std::move(poFile), osName);
     if (bOverlaid)
         poDS->SetOverlaid();
@@ -194,6 +215,8 @@ GDALDataset *Open(GDALOpenInfo *poOpenInfo)
     if (!GPUGTiffHasPrefix(poOpenInfo))
     {
         const bool bClaimed = nAnswer < 0;
+        if (bClaimed && !KnowsOptions(poOpenInfo))
+            return nullptr;
         GPUGTiffDataset *poDS = OpenThrough(poOpenInfo, bClaimed);
         if (poDS != nullptr)
         {

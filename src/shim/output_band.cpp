@@ -71,6 +71,9 @@ try
                                            pImage)
                        : CE_Failure;
     }
+    // GTiff writes the tags when pixels are asked for, too.
+    if (!Owner()->SettleTags())
+        return CE_Failure;
     return g_poApi->output_read(Owner()->Output(), m_nImage, nBand, nBlockXOff,
                                 nBlockYOff, pImage) == 0
                ? CE_None

@@ -137,6 +137,11 @@ impl Directory {
         value.bytes.last_chunk::<2>().map(|bytes| self.order.uint(bytes) as u16)
     }
 
+    /// How many numbers a tag has.
+    pub fn count(&self, tag: u16) -> usize {
+        self.values.get(&tag).map_or(0, |value| value.count as usize)
+    }
+
     /// Leaves a tag out.
     pub fn remove(&mut self, tag: u16) {
         self.values.remove(&tag);

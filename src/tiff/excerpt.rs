@@ -93,7 +93,16 @@ impl Excerpt {
 
     /// Whether the last sample is alpha that the others were not multiplied by: LERC makes a mask of it.
     pub fn ends_with_alpha(&self) -> bool {
-        self.directory.last_short(tag::EXTRA_SAMPLES) == Some(UNASSOCIATED_ALPHA)
+        let number = |tag| self.directory.last_short(tag).unwrap_or(1);
+        // libtiff's count for kinds of images; samples beyond those and ExtraSamples are no alpha.
+        let colours = match number(tag::PHOTOMETRIC) {
+            0 | 1 | 3 | 4 => 1,
+            2 | 6 | 8..=10 => 3,
+            _ => 4,
+        };
+        let extra = self.directory.count(tag::EXTRA_SAMPLES);
+        usize::from(number(tag::SAMPLES_PER_PIXEL)) <= colours + extra
+            && self.directory.last_short(tag::EXTRA_SAMPLES) == Some(UNASSOCIATED_ALPHA)
     }
 
     /// Whether tiles are stored as they are.

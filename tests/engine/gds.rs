@@ -1,7 +1,7 @@
 //! GPUDirect Storage on the emulated driver: every tile comes from a real file, past the host, and is
 //! decoded on the device; what does not come is read by the host.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -349,7 +349,7 @@ impl ByteSource for Liar {
         true
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+    fn descriptor(&self) -> Option<OwnedFd> {
         self.told.descriptor()
     }
 }

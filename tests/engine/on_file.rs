@@ -2,7 +2,7 @@
 //! everything is read past the host.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,8 +47,8 @@ impl ByteSource for Local {
         true
     }
 
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.0.as_fd())
+    fn descriptor(&self) -> Option<OwnedFd> {
+        self.0.as_fd().try_clone_to_owned().ok()
     }
 }
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 
 import harness
+import j2kfiles
 import metafiles
 import pytest
 from osgeo import gdal
@@ -158,8 +159,19 @@ def test_what_gtiff_judges(path, options):
     for value in ("YES", "NO"):
         with harness.config(GPUGTIFF_CLAIM=value), harness.Errors() as errors:
             ds = plain_open(path, options=options)
-            said.append((ds is not None, driver_of(ds), [text.replace("GPUGTiff", "GTiff") for _, _, text in errors]))
+            said.append((ds is not None, driver_of(ds), [text for _, _, text in errors]))
     assert said[0] == said[1]
+
+
+def test_what_gtiff_does_not_open(tmp_path):
+    """JPEG 2000 in TIFF is ours where we are named; a claim is as if we were not there."""
+    path = j2kfiles.write(str(tmp_path / "j.tif"), j2kfiles.pixels((90, 70, 3), "uint8", harness.rng("claim")))
+    assert harness.open_ours(path) is not None
+    said = []
+    for value in ("YES", "NO"):
+        with harness.config(GPUGTIFF_CLAIM=value), harness.Errors() as errors:
+            said.append((plain_open(path), list(errors)))
+    assert said[0] == said[1] and said[0][0] is None
 
 
 def test_a_bad_setting_of_ours_is_a_warning(path, claim):

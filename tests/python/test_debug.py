@@ -42,9 +42,15 @@ def summaries(said):
 def test_only_our_lines_each_with_a_file(source, tmp_path):
     out = str(tmp_path / "o.tif")
     for command in (["gdal_translate", "-q", "-of", "GPUGTiff", source, out], ["gdalinfo", "-stats", source],
-                    ["gdal_translate", "-q", "-of", "GPUGTiff", "-co", "COMPRESS=JPEG", source, out]):  # fmt: skip
+                    ["gdal_translate", "-q", "-of", "GPUGTiff", "-co", "COMPRESS=JPEG", source, out],
+                    ["gdal_translate", "-q", "-if", "GPUGTiff", "-of", "GPUGTiff", source, out]):  # fmt: skip
         said = lines(*command, GPUGTIFF_CLAIM="YES")
         assert said and all(line.startswith("GPUGTIFF: ") and ".tif" in line for line in said), said
+
+
+def test_files_that_we_do_not_open_are_not_spoken_of(source):
+    """gdaladdo opens for update, which a claim leaves to GTiff."""
+    assert not [line for line in lines("gdaladdo", "-q", source, "4", GPUGTIFF_CLAIM="YES") if line.startswith("GTiff")]
 
 
 def test_what_became_of_tiles(source, tmp_path):

@@ -134,11 +134,41 @@ def test_file_that_is_gone(tmp_path, name, fate):
 def test_no_further_descriptors(tmp_path):
     """A mosaic of many files costs one descriptor each, as with GTiff, before and after reading."""
     paths = [make(tmp_path / ("%d.tif" % i), "jpeg_ycbcr", (64, 48)) for i in range(20)]
-    opened = [harness.open_ours(path) for path in paths]
-    before = len(os.listdir("/proc/self/fd"))
-    for ds in opened:
-        ds.ReadRaster()
-    assert len(os.listdir("/proc/self/fd")) <= before
+    counts = []
+    for opens in (harness.open_gtiff, harness.open_ours):
+        before = len(os.listdir("/proc/self/fd"))
+        opened = [opens(path) for path in paths]
+        for ds in opened:
+            ds.ReadRaster()
+        counts.append(len(os.listdir("/proc/self/fd")) - before)
+        del ds, opened
+    assert counts[1] <= counts[0], counts
+
+
+def test_a_mosaic_of_as_many_files_as_gtiff_can_open(tmp_path):
+    """Files opened until the limit is near: all are read, though no descriptor is left for a second one each."""
+    path = make(tmp_path / "a.tif", "jpeg_ycbcr", (64, 48))
+    code = """
+import resource, sys
+import harness
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+opened = [harness.open_ours(sys.argv[1]) for _ in range(150)]
+assert all(ds.ReadRaster() is not None for ds in opened)
+"""
+    done = harness.run_python(code, path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("when", ["open", "read", "both"])
+def test_colours_as_when_the_file_was_opened(tmp_path, when):
+    """CONVERT_YCBCR_TO_RGB counts when a file is opened, as with GTiff, whatever it is when tiles are decoded."""
+    path, outcomes = make(tmp_path / "a.tif", "jpeg_ycbcr"), []
+    for opens in (harness.open_gtiff, harness.open_ours):
+        with harness.Errors(), harness.config(CONVERT_YCBCR_TO_RGB="YES" if when == "read" else "NO"):
+            ds = opens(path)
+        with harness.Errors(), harness.config(CONVERT_YCBCR_TO_RGB="YES" if when == "open" else "NO"):
+            outcomes.append(ds.ReadRaster())
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize("threads", ["ALL_CPUS", "4"])
@@ -161,8 +191,9 @@ assert len(names) == 1, names
 # libtiff's CCITT decoder leaves what was in memory where a damaged line ends: GTiff's pixels differ from read to read.
 @pytest.mark.parametrize("name", [n for n in sorted(KINDS) if n != "fax"])
 def test_damaged_tiles(tmp_path, name):
-    """Bytes of some tiles are others. Every window has GTiff's outcome: its pixels, or an error where it has one.
-    Each window is GTiff's first: what a damaged tile does to its JPEG tables shows in tiles that it decodes later."""
+    """Bytes of some tiles are others. Every block has GTiff's outcome: its pixels, or an error where it has one.
+    Each is the first that GTiff reads: what a damaged tile does to its JPEG tables shows in tiles that it decodes
+    later, those of the next plane too."""
     path = make(tmp_path / "a.tif", name)
     rng = harness.rng("damage", name)
     for k in range(6):
@@ -176,13 +207,16 @@ def test_damaged_tiles(tmp_path, name):
         tiff.save()
         ours, all_there = harness.open_ours(damaged, [] if harness.SELF_TEST else ["NUM_THREADS=2"]), True
         with harness.Errors():
-            for y in range(0, H, 48):
-                for x in range(0, W, 64):
-                    w, h = min(64, W - x), min(48, H - y)
-                    where = "seed %d, %s, file %d, window %s" % (harness.SEED, name, k, (x, y, w, h))
-                    want = harness.open_gtiff(damaged).ReadRaster(x, y, w, h)
-                    harness.same_bytes(harness.open_ours(damaged).ReadRaster(x, y, w, h), want, where)
-                    all_there &= want is not None
+            bw, bh = ours.GetRasterBand(1).GetBlockSize()
+            for y in range(0, H, bh):
+                for x in range(0, W, bw):
+                    w, h = min(bw, W - x), min(bh, H - y)
+                    for band in range(1, ours.RasterCount + 1):
+                        where = "seed %d, %s, file %d, band %d, window %s" % (harness.SEED, name, k, band, (x, y, w, h))
+                        want, got = [opened(damaged).ReadRaster(x, y, w, h, band_list=[band])
+                                     for opened in (harness.open_gtiff, harness.open_ours)]  # fmt: skip
+                        harness.same_bytes(got, want, where)
+                        all_there &= want is not None
             assert (ours.ReadRaster() is not None) == all_there, "seed %d, %s, file %d" % (harness.SEED, name, k)
 
 

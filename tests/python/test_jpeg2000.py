@@ -465,8 +465,6 @@ def test_who_opens_them(tmp_path):
     assert "missing codec" in errors.text()
     with harness.Errors() as errors:
         assert gdal.Open("GPUGTIFF:" + path).ReadRaster() == array.tobytes()
-        with harness.config(GPUGTIFF_CLAIM="YES"):
-            assert gdal.Open(path).ReadRaster() == array.tobytes()
     assert not errors
     with harness.Errors() as errors:
         assert harness.open_ours(path, flags=gdal.OF_UPDATE) is None

@@ -211,3 +211,11 @@ def test_a_copy_whose_bytes_were_lost(tmp_path):
             continue
         assert done.returncode == 1 and os.listdir(folder) == [], "%d: %s" % (n, done.stderr)
         assert "ERROR" in done.stderr and "vsigpugtiff" not in done.stderr, "%d: %s" % (n, done.stderr)
+
+
+def test_a_stop_is_called_one(tmp_path):
+    """A progress function that returns FALSE: the error of an interrupted copy, as where our writer writes."""
+    target = tmp_path / "stopped.tif"
+    with harness.Errors() as errors:
+        assert written.copy(target, raster("stop").mem(), callback=lambda p, *_: int(p < 0.3), **LEFT) is None
+    assert [n for _, n, _ in errors] == [gdal.CPLE_UserInterrupt] and not os.listdir(tmp_path), list(errors)

@@ -24,8 +24,23 @@ impl Zstd {
     /// bytes made, or after an error, is unspecified.
     pub fn decode(&mut self, src: &[u8], dst: &mut [u8]) -> Result<usize, CodecError> {
         let end = zstd_safe::find_frame_compressed_size(src).map_err(reason)?;
+        if window_of_stream(src).is_some_and(|window| window > MOST_WINDOW) {
+            return Err(CodecError::BadZstd("the window is larger than libtiff takes"));
+        }
         self.inner.decompress(dst, &src[..end]).map_err(reason)
     }
+}
+
+/// `ZSTD_WINDOWLOG_LIMIT_DEFAULT`: a stream whose window is larger is refused by libtiff, which decodes
+/// piece by piece unless the frame tells its size.
+const MOST_WINDOW: u64 = (1 << 27) + 1;
+
+/// Bytes of the window of a frame that does not tell its size (RFC 8878, section 3.1.1.1).
+fn window_of_stream(frame: &[u8]) -> Option<u64> {
+    let (descriptor, window) = (*frame.get(4)?, *frame.get(5)?);
+    let (has_size, single_segment) = (descriptor >> 6 != 0, descriptor & 0x20 != 0);
+    let base = 1_u64 << (10 + (window >> 3));
+    (!has_size && !single_segment).then_some(base + base / 8 * u64::from(window & 7))
 }
 
 /// `ZSTD_error_memory_allocation`, part of the library's stable interface.

@@ -6,7 +6,7 @@
 //! way is the same. Tiles that the CPU must decode come back in one copy.
 #![forbid(unsafe_code)]
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
@@ -78,7 +78,7 @@ impl Files {
         if let Some((_, file)) = known.iter().find(|(known, _)| same(known)) {
             return file.clone().ok_or_else(|| "it was refused before".into());
         }
-        let register = |open: BorrowedFd<'_>| File::new(&self.cufile, &gpu.device, open);
+        let register = |open: OwnedFd| File::new(&self.cufile, &gpu.device, open.as_fd());
         let file = source.descriptor().ok_or("it is not a local file".into()).and_then(register);
         let file = file.map(Arc::new);
         known.push((Arc::downgrade(source), file.as_ref().ok().cloned()));

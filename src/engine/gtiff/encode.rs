@@ -125,13 +125,8 @@ impl GtiffEncoder {
         let ifd = Ifd::read(&source, &header, header.first_ifd)?;
         let layout = Layout::new(&header, &ifd)?;
         let excerpt = Excerpt::new(&source, &header, &ifd, &layout)?;
-        // What the samples beyond the colours are matters to JXL, and whether the last is alpha to LERC.
-        let ignored: &[u16] = if self.compression == JXL { &[] } else { &[tag::EXTRA_SAMPLES] };
         let wanted = &self.reader.cut.excerpt;
-        let mask =
-            self.compression == LERC && wanted.ends_with_alpha() != excerpt.ends_with_alpha();
-        let difference = wanted.difference(&excerpt, ignored);
-        if let Some(tag) = difference.or(mask.then_some(tag::EXTRA_SAMPLES)) {
+        if let Some(tag) = differing_tag(self.compression, wanted, &excerpt) {
             let what = format!("GTiff writes tag {tag} of a tile in another way than the file's");
             return Err(Error::File(Cause(what)));
         }
@@ -216,6 +211,23 @@ impl GtiffEncoder {
             Ok(())
         })
     }
+}
+
+/// Whether tiles that were encoded for one directory cannot stand in the other. What samples are
+/// matters to JXL, and whether the last is alpha to LERC, which makes a mask of it.
+pub fn outdates(compression: u16, before: &Excerpt, now: &Excerpt) -> bool {
+    match compression {
+        LERC => before.ends_with_alpha() != now.ends_with_alpha(),
+        JXL => before.difference(now, &[]).is_some(),
+        _ => false,
+    }
+}
+
+/// A tag that a file of tiles has otherwise than the file that they are for.
+fn differing_tag(compression: u16, one: &Excerpt, other: &Excerpt) -> Option<u16> {
+    let ignored: &[u16] = if compression == JXL { &[] } else { &[tag::EXTRA_SAMPLES] };
+    let mask = compression == LERC && one.ends_with_alpha() != other.ends_with_alpha();
+    one.difference(other, ignored).or(mask.then_some(tag::EXTRA_SAMPLES))
 }
 
 /// What a batch becomes: the pieces in any order.
