@@ -4,7 +4,7 @@
 
 Every measurement is a process of its own (benches/read.c, write.c, threads.c), so that no side
 finds the other's caches; the sides take turns, and the best of the repeats counts. A complete
-run writes docs/benchmarks/{read,write}.{md,json,svg}; a partial one writes to target/bench.
+run writes docs/benchmarks/{read,write}.{md,json,svg} and the figures in README.md; a partial one writes to target/bench.
 GPUGTIFF_BENCH_DRIVER puts another driver in our place, to try the benchmark itself.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from osgeo import gdal
 
 import reading
+import readme
 import report
 import writing
 from data import Data
@@ -100,6 +101,8 @@ def main():
             report.save(name, result, subject, out)
             text = (out / f"{name}.md").read_text()
             print(f"\n{text}\nwritten to {out}/{name}.md, .json and .svg\n", flush=True)
+    if out == ROOT / "docs/benchmarks":
+        readme.rewrite()
 
 
 if __name__ == "__main__":

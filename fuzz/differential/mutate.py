@@ -82,6 +82,9 @@ def _is_long(tiff, n):
     try:
         if tiff.values(259, n)[0] not in (8, 32946) or 322 in tiff.directories[n]["entries"]:
             return False
+        # A length that only libtiff understands may be any.
+        if not tiff.values(257, n):
+            return True
         width, height, rows = (tiff.values(tag, n)[0] for tag in (256, 257, 278))
         entries = tiff.directories[n]["entries"]
         bits = tiff.values(258, n) if 258 in entries else [1]

@@ -29,10 +29,10 @@ pub enum Place {
     Waiting(Slot, u32),
     /// In the file.
     There(Strile),
-    /// Complete, and nothing but one of [`Canvas::fills`]: whether it is left out is decided by
-    /// the next flush, since the fill value may change until then.
+    /// Complete, and nothing but one of [`Canvas::fills`]: whether it is left out is decided when the
+    /// file is finished, since the fill value may change until then.
     Blank(u32),
-    /// Left out of the file: it held the fill value only when the file was flushed or finished.
+    /// Left out of the file: it held the fill value only when the file was finished.
     LeftOut,
 }
 
@@ -81,8 +81,8 @@ pub struct Canvas {
     pub strips: bool,
     /// One sample of what stands where nothing was written.
     pub fill: Vec<u8>,
-    /// A flush decides for good which tiles are left out.
-    pub flush_decides: bool,
+    /// Tiles of a nodata value may be left out.
+    pub leaves_out_nodata: bool,
     /// Nothing that was written is left out any more: bands differ in their nodata values, or GTiff
     /// 3.6 keeps the tag of a 64-bit one that was deleted, so that what is left out would read as that.
     pub writes_all: bool,
@@ -107,7 +107,7 @@ impl Canvas {
         let fill = vec![0; spec.sample.bytes()];
         let places = memory::repeated(Place::Absent, tiles as usize, "the places of tiles")?;
         let (fills, open) = (Vec::new(), HashMap::new());
-        let (flush_decides, writes_all) = (true, false);
+        let (leaves_out_nodata, writes_all) = (true, false);
         Ok(Canvas {
             spec,
             grid,
@@ -115,7 +115,7 @@ impl Canvas {
             sparse,
             strips,
             fill,
-            flush_decides,
+            leaves_out_nodata,
             writes_all,
             fills,
             places,

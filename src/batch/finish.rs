@@ -77,7 +77,8 @@ impl Writer {
         }
         // The last one that was encoded: its value, its rows, its bytes.
         let mut last: Option<(u32, usize, Vec<u8>)> = None;
-        let for_good = mode == Mode::Closing || self.canvases[image].flush_decides;
+        // Until then the fill value may change.
+        let for_good = mode == Mode::Closing;
         for id in 0..self.canvases[image].places.len() as u64 {
             let canvas = &self.canvases[image];
             let Place::Blank(fill) = canvas.places[id as usize] else { continue };

@@ -187,7 +187,10 @@ impl Image {
         }
         let converted = is_converted(layout, expected);
         let (plain, jpeg) = (is_plain(layout, expected), layout.compression == JPEG);
-        Ok(Cut { excerpt, sampling, converted, plain, jpeg })
+        // With subsampled chroma rows are shorter.
+        let is_stored = excerpt.is_uncompressed() && layout.photometric != YCBCR;
+        let stored_row = is_stored.then(|| layout.row_bytes());
+        Ok(Cut { excerpt, sampling, converted, plain, jpeg, stored_row })
     }
 
     /// How the first tile, a JPEG stream, samples its chroma.

@@ -111,7 +111,7 @@ impl Template<'_> {
         }
         Ok(GtiffTiles {
             canvas,
-            cut: Cut { excerpt, sampling, converted: is_ycbcr, plain, jpeg },
+            cut: Cut { excerpt, sampling, converted: is_ycbcr, plain, jpeg, stored_row: None },
             compression: layout.compression,
             facts: self.facts(ifd, &layout, wanted)?,
         })

@@ -211,7 +211,7 @@ impl Writer {
         self.attempt(Self::land)?;
         self.blank = None;
         let canvas = &mut self.canvases[image];
-        canvas.writes_all |= !canvas.flush_decides && canvas.fill.iter().any(|&byte| byte != 0);
+        canvas.writes_all |= !canvas.leaves_out_nodata && canvas.fill.iter().any(|&byte| byte != 0);
         canvas.fill[..bytes].copy_from_slice(&sample[..bytes]);
         Ok(())
     }

@@ -257,7 +257,7 @@ unsafe fn create(file: &File, target: &Target) -> Result<Output> {
         }
         canvas => (canvas?, None),
     };
-    canvas.flush_decides = flush_decides(kind);
+    canvas.leaves_out_nodata = leaves_out_nodata(kind);
     let tile_bytes = canvas.spec.tile_bytes();
     let whole = canvas.places.len() as u64 * tile_bytes as u64;
     let size = options.size.unwrap_or(match whole > SAFE_BYTES {
@@ -346,10 +346,9 @@ pub(super) unsafe extern "C" fn output_add_mask(
     })
 }
 
-/// Whether a flush decides for good that tiles of the fill value are left out. GTiff never leaves out
-/// tiles of complex numbers, nor of 64-bit integers that have a nodata value, and keeps what they
-/// hold whatever becomes of the nodata value.
-fn flush_decides(kind: u32) -> bool {
+/// Whether tiles of a nodata value may be left out. GTiff never leaves out tiles of complex numbers, nor
+/// of 64-bit integers that have a nodata value.
+fn leaves_out_nodata(kind: u32) -> bool {
     use gdal_sys::GDALDataType::{GDT_CFloat64, GDT_CInt16, GDT_Int64, GDT_UInt64};
     let complex = (GDT_CInt16..=GDT_CFloat64).contains(&kind);
     !complex && ![GDT_Int64, GDT_UInt64].contains(&kind)

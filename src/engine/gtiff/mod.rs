@@ -108,6 +108,8 @@ pub struct Cut {
     pub plain: bool,
     /// The codec is JPEG.
     pub jpeg: bool,
+    /// Bytes of a row of a tile, if tiles are stored as they are.
+    pub stored_row: Option<u64>,
 }
 
 /// The engine for one directory.
@@ -264,7 +266,7 @@ impl Work {
         let height = if engine.cut.excerpt.is_tiled() { spec.height } else { tile.rows };
         let bytes = room(&mut scratch.file, tile.len)?;
         self.bytes.copy(&self.batch, index, bytes)?;
-        self.check_sampling(tile, bytes)?;
+        self.check_bytes(tile, bytes)?;
         let tables = if engine.cut.jpeg { jpeg::tables(bytes) } else { Some(0) };
         let alike = tables
             .filter(|_| height * spec.row_bytes() <= KEEP_BYTES)
@@ -356,13 +358,20 @@ impl Work {
         for (i, tile) in run.zip(tiles) {
             let (slot, after) = rest.split_at_mut(tile.len);
             self.bytes.copy(&self.batch, i, slot)?;
-            self.check_sampling(tile, slot)?;
+            self.check_bytes(tile, slot)?;
             rest = after;
         }
         Ok(())
     }
 
-    fn check_sampling(&self, tile: &TileJob, bytes: &[u8]) -> Result<()> {
+    /// Refuses bytes of which libtiff would make something else alone than among others.
+    fn check_bytes(&self, tile: &TileJob, bytes: &[u8]) -> Result<()> {
+        // Of uncompressed tiles that are too short it estimates the sizes, and reads what follows.
+        let cut = &self.engine.cut;
+        let rows = if cut.excerpt.is_tiled() { self.batch.spec.height } else { tile.rows };
+        if cut.stored_row.is_some_and(|row| (bytes.len() as u64) < row * rows as u64) {
+            return Err(Error::corrupt("a tile that is too short", tile.offset));
+        }
         let wanted = self.engine.cut.sampling;
         if wanted.is_some() && sampling(bytes) != wanted {
             return Err(Error::corrupt(
