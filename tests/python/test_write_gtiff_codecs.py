@@ -82,7 +82,7 @@ def test_copy(tmp_path, case):
                 same_file(ours, theirs, o, "%s, %d threads" % (o, threads))
 
 
-@pytest.mark.parametrize("case", CASES, ids=name)
+@pytest.mark.parametrize("case", [c for c in CASES if "DISCARD_LSB" not in c[2]], ids=name)
 def test_windows_in_any_order(tmp_path, case):
     """Lossy codecs too: no tile is encoded before all of it is there."""
     written.ours_only()
@@ -154,7 +154,9 @@ def test_discarded_bits_keep_the_nodata_value(tmp_path, codec, kind, by_copy):
             ds.GetRasterBand(1).SetNoDataValue(69)
             ds.WriteRaster(0, 0, SHAPE[1], SHAPE[0], src.ReadRaster())
         assert ds is not None, gdal.GetLastErrorMsg()
-    written.check_by_us(ds, str(options))
+    # Create() with this option is GTiff's.
+    if by_copy:
+        written.check_by_us(ds, str(options))
     ds = None
     same_file(made[1], made[0], options, str(options))
     pixels = np.frombuffer(written.read_gtiff(made[1]), harness.open_gtiff(str(made[1])).ReadAsArray().dtype)
@@ -180,7 +182,8 @@ def test_bits_of_a_paletted_image_are_kept(tmp_path):
                 else:
                     ds = written.copy(made[-1], src, driver, **options)
             assert len(["paletted" in text for text in errors]) == (not late), list(errors)
-        written.check_by_us(ds)
+        if not late:
+            written.check_by_us(ds)
         ds = None
         same_file(made[-1], made[-2], options, "late" if late else "copied", bytes_too=late)
         assert (written.read_gtiff(made[-1]) == src.ReadRaster()) == (not late)
