@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import damage_worker
 import harness
 
 TIMEOUT = 30
@@ -55,6 +56,13 @@ class Worker:
             self.process = None
 
 
+def first_read(path, number, block):
+    """What GTiff reads of a block if that is the first it reads."""
+    with harness.Errors() as errors:
+        ds = harness.open_gtiff(path)
+        return damage_worker.read_block(ds.GetRasterBand(number), block, errors)
+
+
 class Judge:
     """Ours against two GTiff processes whose fresh memory is filled differently and that read the blocks
     in opposite order. Where those two disagree GTiff hands out memory that it never set, or, after a
@@ -82,26 +90,34 @@ class Judge:
         if not ours["open"]:
             return ours
         assert ours["size"] == a["size"], where
+        stale = False
         for name in a["bands"]:
             skip = undefined[1] if undefined and name in undefined[0] else None
-            self._band(ours["bands"].get(name), a["bands"][name], b["bands"][name], skip, "%s band %s" % (where, name))
+            stale |= self._band(path, name, ours["bands"].get(name), [a["bands"][name], b["bands"][name]], skip, where)
         said = [bool(x["said"]) for x in (ours, a, b)]
         # libtiff mentions oddities that cost no pixel; ours need not, but must not complain where GTiff does not.
         assert said[1] or not said[0] or said[1] != said[2], "%s: %d messages, GTiff none" % (where, ours["said"])
-        if not undefined:
+        if not undefined and not stale:
             self._whole(ours["whole"], a["whole"], b["whole"], where)
         self._texts(ours, path, where)
         return ours
 
     @staticmethod
-    def _band(ours, a, b, skip, where):
-        if isinstance(a, str):
-            assert ours == a, where
-            return
-        for i, (x, p, q) in enumerate(zip(ours, a, b)):
+    def _band(path, name, ours, theirs, skip, where):
+        """-> whether GTiff, asked both ways, gave the same of what an earlier block left: a dataset that reads a block
+        first says otherwise."""
+        stale = False
+        if isinstance(theirs[0], str):
+            assert ours == theirs[0], "%s band %s" % (where, name)
+            return stale
+        for i, (x, p, q) in enumerate(zip(ours, *theirs)):
             if i == skip and None not in (x, p):
                 continue
-            assert p != q or x == p, "%s block %d: %s, GTiff %s" % (where, i, x or "failed", p or "failed")
+            if p == q and x != p and name.isdigit() and first_read(path, int(name), i) == x:
+                stale = True
+                continue
+            assert p != q or x == p, "%s band %s block %d: %s, GTiff %s" % (where, name, i, x or "failed", p or "failed")
+        return stale
 
     @staticmethod
     def _whole(ours, a, b, where):

@@ -23,12 +23,19 @@ def read_band(band, backward, said):
     across, down = -(-band.XSize // bw), -(-band.YSize // bh)
     out = [None] * min(across * down, MAX_BLOCKS)
     for i in reversed(range(len(out))) if backward else range(len(out)):
-        x, y = i % across, i // across
-        with harness.Errors() as errors:
-            data = band.ReadRaster(x * bw, y * bh, min(bw, band.XSize - x * bw), min(bh, band.YSize - y * bh))
-        said += errors.failures()
-        out[i] = None if data is None else hashlib.sha1(data).hexdigest()[:12]
+        out[i] = read_block(band, i, said)
     return out
+
+
+def read_block(band, number, said):
+    """The hash of a block, None where it failed."""
+    bw, bh = band.GetBlockSize()
+    across = -(-band.XSize // bw)
+    x, y = number % across * bw, number // across * bh
+    with harness.Errors() as errors:
+        data = band.ReadRaster(x, y, min(bw, band.XSize - x), min(bh, band.YSize - y))
+    said += errors.failures()
+    return None if data is None else hashlib.sha1(data).hexdigest()[:12]
 
 
 def describe(path, driver, backward):

@@ -74,7 +74,7 @@ def test_discarded_bits_and_a_late_nodata_value(tmp_path, codec):
 
 
 @pytest.mark.parametrize("options", [["COMPRESS=JPEG"], ["COMPRESS=JPEG", "PHOTOMETRIC=YCBCR"], ["COMPRESS=WEBP"]])
-@pytest.mark.parametrize("size", [200, 600])
+@pytest.mark.parametrize("size", [200, 1000])
 def test_tiles_written_again_are_encoded_once(tmp_path, options, size):
     """One large write and some small ones into it, within a batch: no tile loses twice."""
     rng = numbers("again")
